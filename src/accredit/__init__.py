@@ -1,0 +1,42 @@
+"""Critic-first reinforcement learning of language models.
+
+`accredit train recipes/walk_grpo.toml` is the short way in; `accredit.train` and
+`accredit.load_recipe` are the same from Python.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from accredit.config import RunConfig, load_recipe
+    from accredit.session import resume_training, start_training
+    from accredit.types import Problem, Rollout, Verdict
+
+_HOMES = {
+    "RunConfig": "config",
+    "load_recipe": "config",
+    "start_training": "session",
+    "resume_training": "session",
+    "Problem": "types",
+    "Rollout": "types",
+    "Verdict": "types",
+}
+__all__ = [
+    "Problem",
+    "Rollout",
+    "RunConfig",
+    "Verdict",
+    "load_recipe",
+    "resume_training",
+    "start_training",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first asked for, so that torch can wait."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'accredit' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"accredit.{_HOMES[name]}"), name)

@@ -1,0 +1,1 @@
+"""One small file an algorithm, and the names they go by."""

@@ -1,0 +1,39 @@
+"""CISPO: clipped importance-sampling weights.
+
+    A_i   = (R_i - mean_j R_j) / deviation_j R_j
+    L_it  = -stop_gradient(clip(rho_it, 1 - low, 1 + high)) A_i log pi_it
+    J     = mean over all tokens of the batch
+
+MiniMax 2025, arXiv:2506.13585. No token loses its gradient: the weight is clipped, not
+the update. As there, no lower bound by default.
+
+Differs from the paper: clip_high is not stated there and is DAPO's .28 here.
+"""
+
+from functools import partial
+
+from accredit.algorithms.configs import CISPOConfig
+from accredit.algorithms.outcome_step import Algorithm, draw_groups
+from accredit.algorithms.parts import objective
+from accredit.credit import normalized_outcome_credit
+from accredit.critics.group import GroupMean
+from accredit.functional.aggregation import token_mean
+from accredit.functional.policy_losses import clipped_importance
+
+
+def cispo(config: CISPOConfig) -> Algorithm:
+    """GRPO with weights that are clipped instead of updates."""
+    loss = partial(
+        clipped_importance, clip_low=config.clip_low, clip_high=config.clip_high
+    )
+    return Algorithm(
+        draw=partial(
+            draw_groups,
+            prompts_per_step=config.prompts_per_step,
+            group_size=config.group_size,
+        ),
+        critic=GroupMean(),
+        credit=normalized_outcome_credit,
+        objective=objective(config, loss, token_mean),
+        clip_bounds=(config.clip_low, config.clip_high),
+    )

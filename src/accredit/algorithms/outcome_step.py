@@ -1,0 +1,164 @@
+"""The step that every outcome algorithm shares.
+
+    groups  <- draw problems, roll out, verify
+    rewards <- shape what the verifier said
+    values  <- critic of every prefix
+    credit  <- advantages of every sampled token
+    policy  <- minimise the objective; the engine takes the new weights
+
+An algorithm is the choice of these parts. No part knows an algorithm's name.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor
+
+from accredit.collate import collate
+from accredit.credit import CreditRule
+from accredit.randomness import keyed_seed
+from accredit.types import (
+    Batch,
+    Cost,
+    Credit,
+    Critic,
+    Group,
+    Objective,
+    PolicyUpdate,
+    Record,
+    State,
+)
+from accredit.world import World, rollout_cost, update_cost
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What one step's rolling out brought."""
+
+    groups: tuple[Group, ...]
+    """To be trained on."""
+    rejected: tuple[Group, ...] = ()
+    """Rolled out, paid for, and left out."""
+    num_drawn: int = 0
+    """Problems taken from the source."""
+
+
+@runtime_checkable
+class Draw(Protocol):
+    """Where a step's groups come from."""
+
+    def __call__(self, state: State, world: World) -> Drawn: ...
+
+
+RewardShaping = Callable[[Batch, World], Float[Tensor, " rollout"]]
+
+
+def verified_rewards(batch: Batch, world: World) -> Float[Tensor, " rollout"]:
+    """The verifier's rewards as they are."""
+    return batch.rewards
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Three choices and an order; see the files beside this one."""
+
+    draw: Draw
+    critic: Critic
+    credit: CreditRule
+    objective: Objective
+    clip_bounds: tuple[float, float] | None = None
+    """(clip_low, clip_high) of the token ratio, for the report; None clips none."""
+    shape_rewards: RewardShaping = verified_rewards
+    step: Callable[["Algorithm", State, World], tuple[State, Record]] = field(
+        default_factory=lambda: outcome_step
+    )
+
+
+def outcome_step(
+    algorithm: Algorithm, state: State, world: World
+) -> tuple[State, Record]:
+    """One step: roll out, value, credit, update."""
+    with world.clock.measure("step"):
+        drawn = algorithm.draw(state, world)
+        batch = collate(drawn.groups or drawn.rejected)
+        rewards = algorithm.shape_rewards(batch, world)
+        values = algorithm.critic.values(batch, rewards)
+        credit = algorithm.credit(batch, rewards, values)
+        policy = update_policy(algorithm, state, world, drawn, batch, credit.advantages)
+        world.engine.load(world.learner.model, world.learner.version)
+    return recorded(state, world, drawn, batch, rewards, values, credit, policy)
+
+
+def draw_groups(
+    state: State, world: World, *, prompts_per_step: int, group_size: int
+) -> Drawn:
+    """The next problems of the source, each rolled out `group_size` times."""
+    prompts = list(world.problems.draw(state.num_drawn, prompts_per_step))
+    key = ("train", state.step)
+    groups = world.environment.roll_out(prompts, group_size, world.sampling, key)
+    return Drawn(tuple(groups), num_drawn=len(prompts))
+
+
+def update_policy(
+    algorithm: Algorithm,
+    state: State,
+    world: World,
+    drawn: Drawn,
+    batch: Batch,
+    advantages: Float[Tensor, "rollout token"],
+) -> PolicyUpdate | None:
+    """The learner's update; None where there is nothing to learn from."""
+    if not drawn.groups or not bool(batch.trainable.any()):
+        return None
+    with world.clock.measure("update"):
+        return world.learner.update_policy(
+            batch,
+            advantages,
+            algorithm.objective,
+            keyed_seed(world.seed, "minibatches", state.step),
+        )
+
+
+def recorded(
+    state: State,
+    world: World,
+    drawn: Drawn,
+    batch: Batch,
+    rewards: Float[Tensor, " rollout"],
+    values: Float[Tensor, "rollout prefix"],
+    credit: Credit,
+    policy: PolicyUpdate | None,
+) -> tuple[State, Record]:
+    """The state after the step, and what it saw and did."""
+    generated = rollout_cost((*drawn.groups, *drawn.rejected), world.shape)
+    cost: Cost = generated + update_cost(policy, batch, world.shape)
+    counts = step_counts(drawn, batch, policy)
+    counters = dict(state.counters)
+    for name, count in counts.items():
+        counters[name] = counters.get(name, 0) + count
+    record = Record(
+        groups=drawn.groups or drawn.rejected,
+        batch=batch,
+        shaped_rewards=rewards,
+        values=values,
+        credit=credit,
+        policy=policy,
+        cost=cost,
+        times_s=world.clock.drain(),
+        counts=counts,
+    )
+    num_drawn = state.num_drawn + drawn.num_drawn
+    return state.advance(cost, num_drawn=num_drawn, counters=counters), record
+
+
+def step_counts(
+    drawn: Drawn, batch: Batch, policy: PolicyUpdate | None
+) -> dict[str, int]:
+    """What must not stay silent."""
+    return {
+        "groups_rejected": len(drawn.rejected),
+        "rewards_invalid": int((~batch.verified).sum()),
+        "updates_skipped": policy.num_skipped if policy else 1,
+    }

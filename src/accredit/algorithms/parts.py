@@ -1,0 +1,72 @@
+"""Parts that several algorithms choose: objectives and shaped rewards."""
+
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from accredit.algorithms.configs import ClippedConfig, OutcomeConfig
+from accredit.functional import corrections, divergences
+from accredit.functional.policy_losses import clipped_surrogate
+from accredit.types import Aggregation, Batch, Correction, Objective, PolicyLoss
+from accredit.world import World
+
+
+def objective(
+    config: OutcomeConfig, loss: PolicyLoss, aggregation: Aggregation
+) -> Objective:
+    """The loss with what every recipe can add to it."""
+    return Objective(
+        loss=loss,
+        aggregation=aggregation,
+        correction=engine_correction(config),
+        entropy_coefficient=config.entropy_coefficient,
+        num_minibatches=config.num_minibatches,
+        num_epochs=config.num_epochs,
+    )
+
+
+def clipped_objective(config: ClippedConfig, aggregation: Aggregation) -> Objective:
+    """The clipped surrogate, with a KL loss where one is asked for."""
+    loss = partial(
+        clipped_surrogate,
+        clip_low=config.clip_low,
+        clip_high=config.clip_high,
+        dual_clip=config.dual_clip,
+    )
+    wants_kl = config.kl_coefficient > 0
+    return Objective(
+        loss=loss,
+        aggregation=aggregation,
+        correction=engine_correction(config),
+        kl_estimator=getattr(divergences, config.kl_estimator) if wants_kl else None,
+        kl_coefficient=config.kl_coefficient,
+        entropy_coefficient=config.entropy_coefficient,
+        num_minibatches=config.num_minibatches,
+        num_epochs=config.num_epochs,
+    )
+
+
+def engine_correction(config: OutcomeConfig) -> Correction | None:
+    """The weight for the gap between engine and trainer, by its name."""
+    if config.engine_correction == "none":
+        return None
+    correction = getattr(corrections, config.engine_correction)
+    return partial(correction, cap=config.engine_correction_cap)
+
+
+def kl_charge(
+    batch: Batch, world: World, coefficient: float
+) -> Float[Tensor, "rollout token"]:
+    """What each sampled token pays for leaving the start model: beta k1, >= or < 0.
+
+    Taken from the trainer's own log-probs before the update, without gradient.
+    """
+    if coefficient == 0:
+        return torch.zeros_like(batch.sampling_logprobs)
+    logprobs = world.learner.logprobs(batch)
+    charge = coefficient * divergences.kl_k1(
+        logprobs, world.learner.reference_logprobs(batch)
+    )
+    return torch.where(batch.sampled, charge, 0.0).detach()

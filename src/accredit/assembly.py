@@ -1,0 +1,160 @@
+"""A recipe as living objects: model, engine, learner, task, world, algorithm.
+
+The one place that knows which class stands behind which name.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from accredit.algorithms.build import build_algorithm
+from accredit.algorithms.outcome_step import Algorithm
+from accredit.config import RunConfig
+from accredit.engines.models import load_model
+from accredit.engines.transformers_engine import TransformersEngine
+from accredit.environments.single_turn import SingleTurn
+from accredit.functional.flops import ModelShape
+from accredit.learner.learner import Learner, LearnerOptions
+from accredit.learner.optimizer import AdamWOptions
+from accredit.learner.schedules import DECAYS, Schedule
+from accredit.tasks.build import Task, build_task
+from accredit.tasks.rendering import decoder, render_all
+from accredit.tasks.source import ShuffledPrompts
+from accredit.types import Prompt, Sampling
+from accredit.world import Clock, TimedEngine, TimedVerifier, World
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Everything a run needs, built."""
+
+    config: RunConfig
+    world: World
+    algorithm: Algorithm
+    task: Task
+    evaluation_prompts: tuple[Prompt, ...]
+    dropped: dict[str, str]
+    """Why each problem that is not asked was left out."""
+    decode: Callable[[Sequence[int]], str]
+    """Token ids as text, special tokens kept."""
+
+    def close(self) -> None:
+        """Lets go of what runs beside this process."""
+        self.task.verifier.close()
+
+
+def assemble(config: RunConfig) -> Assembly:
+    """Builds a run from its recipe.
+
+    Raises:
+        ValueError: the model, the data or their combination cannot work.
+    """
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    task = build_task(config.task)
+    device = chosen_device(config.model.device)
+    loaded = load_model(config.model.path, device=device)
+    sampling = config.sampling
+    render = partial(
+        render_all,
+        tokenizer=loaded.tokenizer,
+        max_prompt_tokens=sampling.max_prompt_tokens,
+        chat=sampling.chat,
+        system=sampling.system,
+    )
+    train = render(task.train)
+    held_out = render(task.evaluation[: config.evaluation.max_problems])
+    clock = Clock()
+    learner = build_learner(config, loaded.model, partial(reload, config, device))
+    engine = TimedEngine(
+        TransformersEngine(
+            learner.model,
+            loaded.stop_token_ids,
+            max_batch_tokens=config.engine.max_batch_tokens,
+            max_batch_rows=config.engine.max_batch_rows,
+        ),
+        clock,
+    )
+    environment = SingleTurn(
+        engine,
+        TimedVerifier(task.verifier, clock),
+        decoder(loaded.tokenizer, loaded.stop_token_ids),
+        max_new_tokens=config.max_new_tokens,
+        seed=config.seed,
+        max_context_tokens=context_tokens(loaded.model.config),
+    )
+    world = World(
+        problems=ShuffledPrompts(train.prompts, config.seed),
+        environment=environment,
+        engine=engine,
+        learner=learner,
+        sampling=Sampling(sampling.temperature, sampling.top_p, sampling.top_k),
+        shape=ModelShape.from_config(loaded.model.config),
+        seed=config.seed,
+        clock=clock,
+    )
+    return Assembly(
+        config=config,
+        world=world,
+        algorithm=build_algorithm(config.algorithm, config.max_new_tokens),
+        task=task,
+        evaluation_prompts=held_out.prompts,
+        dropped={**train.dropped, **held_out.dropped},
+        decode=partial(loaded.tokenizer.decode, skip_special_tokens=False),
+    )
+
+
+def build_learner(
+    config: RunConfig, model: Any, reference: Callable[[], Any]
+) -> Learner:
+    """The learner with the recipe's optimizer and schedule."""
+    options = config.learner
+    return Learner(
+        model,
+        LearnerOptions(
+            schedule=Schedule(
+                peak=options.learning_rate,
+                decay=DECAYS[options.schedule],
+                num_warmup_updates=options.warmup_steps,
+                num_updates=config.steps,
+                final_share=options.final_share,
+            ),
+            optimizer=AdamWOptions(
+                betas=(options.beta1, options.beta2),
+                epsilon=options.epsilon,
+                weight_decay=options.weight_decay,
+            ),
+            max_gradient_norm=options.max_gradient_norm,
+            micro_batch_tokens=options.micro_batch_tokens,
+            temperature=config.sampling.temperature,
+            gradient_checkpointing=config.model.gradient_checkpointing,
+            max_consecutive_skips=options.max_consecutive_skips,
+        ),
+        reference=reference,
+    )
+
+
+def reload(config: RunConfig, device: str) -> Any:
+    """The model the run began with, once more."""
+    return load_model(config.model.path, device=device).model
+
+
+def chosen_device(name: str) -> str:
+    """`auto` is CUDA where there is one.
+
+    Raises:
+        ValueError: CUDA is asked for and absent.
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ValueError("model.device = 'cuda' needs a GPU, got none; use 'auto'")
+    return name
+
+
+def context_tokens(config: Any) -> int | None:
+    """Longest sequence that the model was made for; None where it does not say."""
+    return getattr(config, "max_position_embeddings", None)

@@ -1,0 +1,167 @@
+"""The command `accredit`. Parses, dispatches, and turns errors into one line.
+
+Heavy imports live inside the commands, so that help and mistakes are instant.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Union
+
+import tyro
+from tyro.conf import Positional, subcommand
+
+DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 130
+DESCRIPTION = (
+    "Critic-first reinforcement learning of language models. Exit codes: 0 done, 1 the "
+    "run failed, 2 a mistake in what was asked, 130 stopped by Ctrl-C with a "
+    "checkpoint written."
+)
+
+
+@dataclass(frozen=True)
+class Train:
+    """Trains a policy from a recipe, or continues a run exactly."""
+
+    recipe: Positional[Path | None] = None
+    """A TOML recipe, e.g. recipes/walk_grpo.toml. Further words override its keys by
+    dotted name: --learner.learning_rate 1e-4 (docs/recipes.md lists all keys)."""
+    resume: Path | None = None
+    """Folder of a run to continue from its newest whole checkpoint."""
+    dry_run: bool = False
+    """Validates the recipe, prints it resolved, and stops."""
+
+    def __call__(self, overrides: Sequence[str]) -> int:
+        """Runs the command."""
+        from accredit.commands import train
+
+        return train(self.recipe, self.resume, self.dry_run, overrides)
+
+
+@dataclass(frozen=True)
+class Eval:
+    """Evaluates a model: mean@k, pass@k and best@k with 95% intervals."""
+
+    model: Positional[str]
+    """A Hugging Face model directory, the folder of a run, or `packaged`. Further words
+    override keys by dotted name: --task.split easy --evaluation.samples 16."""
+    task: str | None = None
+    """Name of a task, as `accredit tasks` lists them."""
+    recipe: Path | None = None
+    """Takes task and settings from this recipe."""
+    json: bool = False
+    """Prints one JSON object in place of a table."""
+
+    def __call__(self, overrides: Sequence[str]) -> int:
+        """Runs the command."""
+        from accredit.commands import evaluate
+
+        return evaluate(self.model, self.task, self.recipe, self.json, overrides)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Writes report.html of runs anew and prints their final tables."""
+
+    runs: Positional[tuple[Path, ...]]
+    """Folders of runs."""
+
+    def __call__(self, overrides: Sequence[str]) -> int:
+        """Runs the command."""
+        from accredit.commands import report
+
+        return report(self.runs, overrides)
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Lists the tasks and what can be set about each."""
+
+    def __call__(self, overrides: Sequence[str]) -> int:
+        """Runs the command."""
+        from accredit.commands import tasks
+
+        return tasks(overrides)
+
+
+@dataclass(frozen=True)
+class Algorithms:
+    """Lists the algorithms, their rule and their paper."""
+
+    def __call__(self, overrides: Sequence[str]) -> int:
+        """Runs the command."""
+        from accredit.commands import algorithms
+
+        return algorithms(overrides)
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Checks this machine: versions, threads, accelerator, extras, packaged model."""
+
+    def __call__(self, overrides: Sequence[str]) -> int:
+        """Runs the command."""
+        from accredit.commands import doctor
+
+        return doctor(overrides)
+
+
+Command = Union[  # noqa: UP007 - tyro reads subcommands from a Union
+    Annotated[Train, subcommand("train")],
+    Annotated[Eval, subcommand("eval")],
+    Annotated[Report, subcommand("report")],
+    Annotated[Tasks, subcommand("tasks")],
+    Annotated[Algorithms, subcommand("algorithms")],
+    Annotated[Doctor, subcommand("doctor")],
+]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point; exits with the command's code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    quiet_libraries()
+    if words == ["--version"]:
+        from accredit import __version__
+
+        print(f"accredit {__version__}")
+        sys.exit(DONE)
+    command, overrides = tyro.cli(
+        Command,
+        prog="accredit",
+        description=DESCRIPTION,
+        args=words,
+        return_unknown_args=True,
+    )
+    sys.exit(guarded(lambda: command(overrides)))
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """The command's exit code; a user's mistake becomes one line and code 2."""
+    try:
+        return command()
+    except KeyboardInterrupt:
+        print("accredit: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - held until the exit
+        return DONE
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        if os.environ.get("ACCREDIT_TRACEBACK"):
+            raise
+        print(f"accredit: {error}", file=sys.stderr)
+        return MISTAKE
+    except RuntimeError as error:
+        if os.environ.get("ACCREDIT_TRACEBACK"):
+            raise
+        print(f"accredit: the run failed: {error}", file=sys.stderr)
+        return FAILED
+
+
+def quiet_libraries() -> None:
+    """Nothing is fetched and no library's progress bar crosses ours."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

@@ -1,0 +1,233 @@
+"""What each command does, once its arguments are known."""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from accredit.config import (
+    RecipeError,
+    RunConfig,
+    load_recipe,
+    nearest,
+    recipe_from,
+    union_members,
+    with_overrides,
+)
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+DONE, FAILED, INTERRUPTED = 0, 1, 130
+
+
+def train(
+    recipe: Path | None, resume: Path | None, dry_run: bool, overrides: Sequence[str]
+) -> int:
+    """Trains from a recipe, or resumes a run."""
+    if (recipe is None) == (resume is None):
+        raise RecipeError(
+            "train needs a recipe or --resume RUN, got "
+            f"{'neither' if recipe is None else 'both'}"
+        )
+    if recipe is not None and dry_run:
+        config = load_recipe(recipe, overrides)
+        print(json.dumps(config.model_dump(mode="json"), indent=2))
+        return DONE
+    from accredit.session import resume_training, start_training
+
+    if recipe is not None:
+        run, finished = start_training(load_recipe(recipe, overrides))
+    else:
+        assert resume is not None
+        run, finished = resume_training(resume, overrides)
+    print(f"report: {run.report}")
+    if finished:
+        return DONE
+    print(f"stopped; continue with: accredit train --resume {run.path}")
+    return INTERRUPTED
+
+
+def evaluate(
+    model: str,
+    task: str | None,
+    recipe: Path | None,
+    as_json: bool,
+    overrides: Sequence[str],
+) -> int:
+    """Evaluates one model and prints the scores."""
+    from accredit.assembly import assemble
+    from accredit.session import evaluate as evaluated
+
+    config = evaluation_recipe(model, task, recipe, overrides)
+    assembly = assemble(config)
+    try:
+        result, _ = evaluated(assembly)
+    finally:
+        assembly.close()
+    row = {**result.metrics(), "eval/num_dropped": len(assembly.dropped)}
+    if as_json:
+        print(json.dumps(row))
+        return DONE
+    console().print(score_table(row, f"{model} on {config.task.name}"))
+    return DONE
+
+
+def evaluation_recipe(
+    model: str, task: str | None, recipe: Path | None, overrides: Sequence[str]
+) -> RunConfig:
+    """The recipe of an evaluation: all problems, unless told otherwise."""
+    if (task is None) == (recipe is None):
+        raise RecipeError(
+            "eval needs --task NAME or --recipe FILE, got "
+            f"{'neither' if task is None else 'both'}"
+        )
+    words = ["--model.path", model_folder(model), *overrides]
+    if recipe is not None:
+        return load_recipe(recipe, words)
+    known = task_names()
+    if task not in known:
+        raise RecipeError(f"task {task!r} is unknown{nearest(str(task), known)}")
+    content = {"task": {"name": task}, "evaluation": {"max_problems": 1_000_000}}
+    return recipe_from(with_overrides(content, words), "command line")
+
+
+def model_folder(model: str) -> str:
+    """A run's newest checkpoint stands for the run."""
+    from accredit.learner.checkpoint import latest_checkpoint
+
+    checkpoints = Path(model) / "checkpoints"
+    if not checkpoints.is_dir():
+        return model
+    newest = latest_checkpoint(checkpoints)
+    if newest is None:
+        raise RecipeError(f"a run needs a whole checkpoint, got none in {checkpoints}")
+    return str(newest / "model")
+
+
+def report(runs: Sequence[Path], overrides: Sequence[str]) -> int:
+    """Writes each run's page and prints its table."""
+    refuse(overrides)
+    from accredit.reports.page import write_report
+    from accredit.reports.progress import final_table
+    from accredit.reports.run_directory import RunDirectory
+
+    if not runs:
+        raise RecipeError("report needs the folder of a run, got none")
+    for path in runs:
+        run = RunDirectory(path)
+        if not run.exists:
+            raise RecipeError(f"report needs the folder of a run, got {path}")
+        page = write_report(run)
+        console().print(final_table(run.metrics(), run.evaluations()))
+        print(f"report: {page}")
+    return DONE
+
+
+def tasks(overrides: Sequence[str]) -> int:
+    """Prints the tasks and their keys."""
+    refuse(overrides)
+    for member in union_members(RunConfig.model_fields["task"]):
+        console().print(key_table(member))
+    return DONE
+
+
+def algorithms(overrides: Sequence[str]) -> int:
+    """Prints the algorithms: name, first line and paper of each file."""
+    refuse(overrides)
+    from rich.table import Table
+
+    table = Table("name", "", "paper", box=None)
+    for member in union_members(RunConfig.model_fields["algorithm"]):
+        name = member.model_fields["name"].default
+        table.add_row(f"[bold]{name}[/bold]", *algorithm_header(name))
+    console().print(table)
+    print("rules, defaults and deviations: docs/algorithms.md")
+    return DONE
+
+
+def algorithm_header(name: str) -> tuple[str, str]:
+    """Title and arXiv id from the head of an algorithm's file, unimported."""
+    import ast
+    import re
+
+    path = Path(__file__).parent / "algorithms" / f"{name}.py"
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    papers = re.findall(r"arXiv:(\d{4}\.\d{5})", text)
+    return text.partition("\n")[0], f"arXiv:{papers[0]}" if papers else ""
+
+
+def doctor(overrides: Sequence[str]) -> int:
+    """Prints what this machine has, and whether the packaged model works on it."""
+    refuse(overrides)
+    from rich.table import Table
+
+    from accredit.checkup import checks
+
+    table = Table("check", "", "found", box=None)
+    results = list(checks())
+    for check in results:
+        mark = {True: "[green]ok[/green]", False: "[red]no[/red]", None: "[dim]-[/dim]"}
+        table.add_row(check.name, mark[check.ok], check.found)
+    console().print(table)
+    return FAILED if any(check.ok is False for check in results) else DONE
+
+
+def refuse(overrides: Sequence[str]) -> None:
+    """Commands without a recipe take no further words."""
+    if overrides:
+        raise RecipeError(f"this command takes no {overrides[0]!r}; see --help")
+
+
+def task_names() -> list[str]:
+    """Names that --task takes."""
+    members = union_members(RunConfig.model_fields["task"])
+    return [member.model_fields["name"].default for member in members]
+
+
+def key_table(model: type[BaseModel]) -> "Table":
+    """Keys of one section with defaults and meaning."""
+    from rich.table import Table
+
+    fields = model.model_fields
+    name = fields["name"].default
+    title = f"[bold]{name}[/bold]  {(model.__doc__ or '').strip()}"
+    table = Table("key", "default", "", box=None, title=title, title_justify="left")
+    for key, field in fields.items():
+        if key != "name":
+            default = "required" if field.is_required() else default_text(field)
+            table.add_row(f"  {key}", default, field.description or "")
+    return table
+
+
+def default_text(field: Any) -> str:
+    """A default as TOML would write it, or `none`."""
+    value = field.get_default(call_default_factory=True)
+    return "none" if value is None else json.dumps(value, default=str)
+
+
+def score_table(row: dict[str, Any], title: str) -> "Table":
+    """Scores with their intervals, then counts."""
+    from rich.table import Table
+
+    table = Table("", "value", "95% interval", box=None, title=title)
+    for key in scored(row):
+        value, low, high = row[key], row.get(f"{key}_low"), row.get(f"{key}_high")
+        interval = "" if low is None else f"{low:.3f} .. {high:.3f}"
+        shown = f"{value:.3f}" if isinstance(value, float) else str(value)
+        table.add_row(key.removeprefix("eval/"), shown, interval)
+    return table
+
+
+def scored(row: dict[str, Any]) -> Iterable[str]:
+    """Keys that are not the ends of an interval."""
+    return [key for key in row if not key.endswith(("_low", "_high"))]
+
+
+def console() -> Any:
+    """Standard output with colours where it is a terminal."""
+    from rich.console import Console
+
+    return Console()

@@ -1,0 +1,304 @@
+"""A recipe: everything a run can be told, validated. Loads no torch.
+
+Recipes are TOML files; the command line overrides them by dotted names. An unknown key
+is an error that names the nearest known one.
+"""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError, model_validator
+
+from accredit.algorithms.configs import AlgorithmConfig, GRPOConfig
+from accredit.base_config import BaseConfig
+from accredit.tasks.configs import TaskConfig, WalkConfig
+
+Positive = Annotated[int, Field(ge=1)]
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot run, in one line a user can act on."""
+
+
+class ModelConfig(BaseConfig):
+    """Which policy, and where it lives."""
+
+    path: str = "packaged"
+    """A Hugging Face model directory, or `packaged`: the model inside this library."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto takes CUDA where there is one."""
+    gradient_checkpointing: bool = False
+    """Less memory for a second forward pass; the gradient stays the same."""
+
+
+class SamplingConfig(BaseConfig):
+    """How rollouts are sampled for training."""
+
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Divides the logits, in the engine and in the learner alike."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Smallest mass of likeliest tokens to sample from."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Number of likeliest tokens to sample from; 0 takes all."""
+    max_new_tokens: Positive | None = None
+    """Budget of a completion, in tokens; none takes the task's own."""
+    max_prompt_tokens: Positive = 1024
+    """Longer prompts are left out, counted, before anything is sampled."""
+    system: str = ""
+    """Opens every conversation that brings no system turn of its own."""
+    chat: Literal["auto", "template", "plain"] = "auto"
+    """Through the chat template where there is one, only so, or as plain text."""
+
+
+class EngineConfig(BaseConfig):
+    """Who samples."""
+
+    max_batch_tokens: Positive = 131_072
+    """Tokens of key-value cache held at once: memory, not the result."""
+    max_batch_rows: Positive = 256
+    """Rollouts sampled side by side: speed, not the result."""
+
+
+class LearnerConfig(BaseConfig):
+    """How gradient steps are taken."""
+
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-6
+    """Of AdamW, at the end of warm-up."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """What the rate does after warm-up, over the run's steps."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps of linear warm-up."""
+    final_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of the rate that a decaying schedule ends at."""
+    beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """Decay of AdamW's first moment."""
+    beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    """Decay of AdamW's second moment."""
+    epsilon: Annotated[float, Field(gt=0)] = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled, per unit of learning rate."""
+    max_gradient_norm: Annotated[float, Field(gt=0)] | None = 1.0
+    """L2 norm that gradients are clipped to."""
+    micro_batch_tokens: Positive = 4096
+    """Padded tokens run at once: memory, not the result."""
+    max_consecutive_skips: Positive = 10
+    """Updates in a row with a loss or gradient that is not finite, before giving up."""
+
+
+class EvaluationConfig(BaseConfig):
+    """How the policy is evaluated on held-out problems."""
+
+    every: Annotated[int, Field(ge=0)] = 20
+    """Steps between evaluations; 0 evaluates at the start and the end only."""
+    samples: Positive = 8
+    """Completions a problem."""
+    max_problems: Positive = 256
+    """Problems, the first ones of the held-out part."""
+    temperature: Annotated[float, Field(ge=0)] = 1.0
+    """0 is greedy."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Smallest mass of likeliest tokens to sample from."""
+    top_k: Annotated[int, Field(ge=0)] = 0
+    """Number of likeliest tokens to sample from; 0 takes all."""
+    success_at: float = 1.0
+    """The reward from which a completion counts as a success for pass@k."""
+
+
+class CheckpointConfig(BaseConfig):
+    """What is kept of the run."""
+
+    every: Annotated[int, Field(ge=0)] = 20
+    """Steps between checkpoints; 0 saves at the end only."""
+    keep_last: Positive = 2
+    """Newest checkpoints kept, beside the best one by eval/mean."""
+    rollouts_every: Annotated[int, Field(ge=0)] = 10
+    """Steps between rollouts kept for `accredit inspect`; 0 keeps none."""
+
+
+class RunConfig(BaseConfig):
+    """A recipe."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
+    """Of the run's folder under `runs_folder`."""
+    runs_folder: Path = Path("runs")
+    """Where runs go."""
+    seed: int = 0
+    """Of everything random."""
+    steps: Positive = 100
+    """Updates of the policy."""
+    threads: Annotated[int, Field(ge=0)] = 1
+    """Torch threads; 1 suits tiny models, 0 leaves torch its own choice."""
+    trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
+    """Where metrics go besides the run's folder (extra `trackers`)."""
+    max_invalid_share: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """Share of a step's rollouts without a reward, from which the run stops."""
+    model: ModelConfig = ModelConfig()
+    task: TaskConfig = WalkConfig()
+    algorithm: AlgorithmConfig = GRPOConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    engine: EngineConfig = EngineConfig()
+    learner: LearnerConfig = LearnerConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+
+    @model_validator(mode="after")
+    def _minibatches_have_rollouts(self) -> "RunConfig":
+        algorithm = self.algorithm
+        rollouts = algorithm.prompts_per_step * algorithm.group_size
+        if algorithm.num_minibatches > rollouts:
+            raise ValueError(
+                f"algorithm.num_minibatches must not exceed the {rollouts} rollouts of "
+                f"a step, got {algorithm.num_minibatches}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _penalty_fits_the_budget(self) -> "RunConfig":
+        cache = getattr(self.algorithm, "overlong_cache", 0)
+        if cache > self.max_new_tokens:
+            raise ValueError(
+                "algorithm.overlong_cache must not exceed the budget of "
+                f"{self.max_new_tokens} tokens (sampling.max_new_tokens), got {cache}"
+            )
+        return self
+
+    @property
+    def max_new_tokens(self) -> int:
+        """Budget of a completion: the recipe's, else the task's own."""
+        return self.sampling.max_new_tokens or self.task.completion_tokens
+
+
+def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """A recipe file with `--dotted.name value` overrides.
+
+    Raises:
+        RecipeError: the file is missing or malformed, or a key or value is not known.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise RecipeError(
+            f"a recipe must be a readable TOML file, got {path}: {error.strerror}"
+        ) from error
+    reads = json.loads if path.suffix == ".json" else tomllib.loads
+    try:
+        content = reads(text)
+    except ValueError as error:
+        raise RecipeError(
+            f"{path} must be TOML, or JSON if so named, got: {error}"
+        ) from error
+    return recipe_from(with_overrides(content, overrides), str(path))
+
+
+def recipe_from(content: Mapping[str, Any], source: str) -> RunConfig:
+    """A validated recipe.
+
+    Raises:
+        RecipeError: what is wrong first, in one line.
+    """
+    try:
+        return RunConfig.model_validate(content)
+    except ValidationError as error:
+        raise RecipeError(f"{source}: {explained(error)}") from error
+
+
+def with_overrides(
+    content: Mapping[str, Any], overrides: Sequence[str]
+) -> dict[str, Any]:
+    """The recipe's content with `--a.b value` or `--a.b=value` put in.
+
+    Raises:
+        RecipeError: an override has no value or no name.
+    """
+    merged = json.loads(json.dumps(content, default=str))
+    words = list(overrides)
+    while words:
+        word = words.pop(0)
+        name, has_value, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or not name:
+            raise RecipeError(f"an override reads --section.key value, got {word!r}")
+        if not has_value:
+            if not words:
+                raise RecipeError(f"override --{name} needs a value, got none")
+            value = words.pop(0)
+        place = merged
+        *sections, key = name.replace("-", "_").split(".")
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise RecipeError(f"--{name}: {section!r} is a value, not a section")
+        place[key] = toml_value(value)
+    return merged
+
+
+def toml_value(text: str) -> Any:
+    """A value as TOML reads it; what is not TOML is text, and `none` is no value."""
+    if text.lower() == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def explained(error: ValidationError) -> str:
+    """The first fault, and how many more there are, in one line."""
+    faults = error.errors()
+    first = faults[0]
+    place = ".".join(map(str, dotted(first["loc"])))
+    if first["type"] == "extra_forbidden":
+        known = known_keys(RunConfig, first["loc"][:-1])
+        line = f"{place} is not a key" + nearest(str(first["loc"][-1]), known)
+    elif first["type"] == "union_tag_invalid":
+        context = first.get("ctx", {})
+        names = str(context.get("expected_tags", "")).replace("'", "").split(", ")
+        arrived = str(context.get("tag"))
+        line = f"{place}.name {arrived!r} is unknown" + nearest(arrived, names)
+    elif first["type"] == "union_tag_not_found":
+        line = f"{place} needs a name, got a section without one"
+    elif first["type"] == "value_error":
+        line = str(first["msg"]).removeprefix("Value error, ")
+    else:
+        line = f"{place}: {first['msg'].lower()}, got {first['input']!r}"
+    return line + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else "")
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """`; did you mean X? (known: ...)`."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {close[0]}?" if close else ";"
+    return f"{hint} (known: {', '.join(sorted(known))})"
+
+
+def dotted(location: Sequence[int | str]) -> list[int | str]:
+    """A location as a user writes it: without the tag of a union."""
+    tagged = {"task", "algorithm"}
+    return [
+        part
+        for i, part in enumerate(location)
+        if not (i == 1 and location[0] in tagged and len(location) > 2)
+    ]
+
+
+def known_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
+    """Names that may stand at a location."""
+    fields = model.model_fields
+    if not location:
+        return list(fields)
+    field = fields[str(location[0])]
+    if field.discriminator:
+        members = {m.model_fields["name"].default: m for m in union_members(field)}
+        return list(members[location[1]].model_fields)
+    inner = field.annotation
+    assert isinstance(inner, type) and issubclass(inner, BaseModel)
+    return known_keys(inner, location[1:])
+
+
+def union_members(field: Any) -> list[type[BaseModel]]:
+    """The classes a field with a discriminator chooses from."""
+    return list(field.annotation.__args__)

@@ -1,0 +1,187 @@
+"""Credit rules: from rewards and values to an advantage for every sampled token.
+
+All are called as rule(batch, rewards, values) and return a `Credit` without gradient.
+`rewards` are the shaped outcomes, one per rollout; `values[t]` is V of `token_ids[:t]`,
+so that there is one `prefix` more than there are tokens.
+The outcome is a fact about the rollout and is never read through a token mask. Credit
+is exactly 0 where the batch is not trainable, and value targets are 0 there too.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from accredit.decisions import Steps, chunk_steps, token_steps
+from accredit.functional.advantages import (
+    bootstrapped_discounts,
+    discounted_returns,
+    generalized_advantages,
+)
+from accredit.functional.baselines import group_deviation, scaled_by_deviation
+from accredit.functional.masked import whitened
+from accredit.functional.shaping import terminal_rewards
+from accredit.types import Batch, Credit
+
+Deviation = Callable[
+    [
+        Float[Tensor, " rollout"],
+        Bool[Tensor, " rollout"],
+        Int[Tensor, " rollout"],
+    ],
+    Float[Tensor, " rollout"],
+]
+"""Called with (rewards, valid, group_index)."""
+
+
+def outcome_credit(
+    batch: Batch,
+    rewards: Float[Tensor, " rollout"],
+    values: Float[Tensor, "rollout prefix"],
+) -> Credit:
+    """Reward minus the value of the prefix before each sampled token (lambda = 1).
+
+        A_t = R - V_t
+
+    With a group critic, whose value is one number per rollout, this is RLOO, and GRPO
+    without the deviation. A truncated rollout is paid its reward: whatever rule the
+    recipe has for truncation is in `rewards`.
+    """
+    advantages = rewards[:, None] - values[:, :-1]
+    return Credit(_trainable_only(batch, advantages))
+
+
+def normalized_outcome_credit(
+    batch: Batch,
+    rewards: Float[Tensor, " rollout"],
+    values: Float[Tensor, "rollout prefix"],
+    *,
+    deviation: Deviation = group_deviation,
+    eps: float = 1e-6,
+) -> Credit:
+    """Outcome credit divided by the deviation of the group's rewards (GRPO).
+
+        A_t = (R - V_t) / (s + eps)  where s > 0,    R - V_t where s = 0
+
+    Shao et al. 2024, arXiv:2402.03300. s is unbiased (n - 1) and over verified siblings
+    only; a group of equal rewards has s = 0 exactly, and with the group mean A = 0.
+
+    Args:
+        batch: Says who is verified and who is whose sibling.
+        rewards: Shaped outcomes.
+        values: Of the group critic.
+        deviation: `leave_one_out_deviation` goes with the leave-one-out critic.
+        eps: Added to s where s > 0.
+    """
+    scale = deviation(rewards, batch.verified, batch.group_index)
+    advantages = rewards[:, None] - values[:, :-1]
+    scaled = scaled_by_deviation(advantages, scale[:, None].expand_as(advantages), eps)
+    return Credit(_trainable_only(batch, scaled))
+
+
+def gae_credit(
+    batch: Batch,
+    rewards: Float[Tensor, " rollout"],
+    values: Float[Tensor, "rollout prefix"],
+    *,
+    gamma: float = 1.0,
+    lambda_: float = 1.0,
+) -> Credit:
+    """GAE over sampled tokens, observations skipped, with the outcome at the end.
+
+        A_t = delta_t + gamma lambda A_{t'},    delta_t = r_t + gamma V_{t'} - V_t
+
+    t' is the next *sampled* token, so discount and trace decay per decision and credit
+    crosses observations. The outcome is received after the last sampled token of a
+    finished rollout. A truncated rollout has not received its outcome: the value of its
+    last prefix stands in for it, and its reward is not read.
+    """
+    steps = token_steps(batch.sampled, batch.token_mask)
+    return _step_credit(batch, rewards, values, steps, gamma, lambda_)
+
+
+def chunk_credit(
+    batch: Batch,
+    rewards: Float[Tensor, " rollout"],
+    values: Float[Tensor, "rollout prefix"],
+    *,
+    chunk_length: int,
+) -> Credit:
+    """Value at the end of each chunk minus value at its start, on all its tokens.
+
+        A = V_end - V_start,    V_end = R after the last chunk of a finished rollout
+
+    The credit of a segment (PACT, arXiv:2609.26355; AC2, arXiv:2609.39247): chunks of
+    `chunk_length` sampled tokens as actions, gamma = 1, lambda = 0. Over a finished
+    rollout the chunks' credits sum to R - V of the prompt. Truncation as `gae_credit`.
+    """
+    steps = chunk_steps(batch.sampled, batch.token_mask, chunk_length)
+    return _step_credit(batch, rewards, values, steps, gamma=1.0, lambda_=0.0)
+
+
+def batch_whitened_credit(
+    batch: Batch,
+    rewards: Float[Tensor, " rollout"],
+    values: Float[Tensor, "rollout prefix"],
+    *,
+    token_rewards: Float[Tensor, "rollout token"] | None = None,
+) -> Credit:
+    """Reward-to-go minus value, whitened over all trainable tokens of the batch.
+
+        A_t = whitened(R + sum_{k >= t} r_k - V_t)
+
+    Hu 2025, arXiv:2501.03262 (REINFORCE++), with `ZeroBaseline` values; its variant
+    with a group baseline has `GroupMean` values. Truncated rollouts are paid their
+    reward.
+
+    Args:
+        batch: Says which tokens are trainable.
+        rewards: Shaped outcomes.
+        values: Subtracted before whitening.
+        token_rewards: Rewards per token on top of the outcome, as the KL charge; None
+            for none.
+    """
+    paid = terminal_rewards(rewards, batch.sampled)
+    if token_rewards is not None:
+        paid = paid + torch.where(batch.sampled, token_rewards, 0.0)
+    steps = token_steps(batch.sampled, batch.token_mask)
+    undiscounted = steps.step_mask.to(paid.dtype)
+    nothing_follows = torch.zeros_like(rewards)
+    to_go = discounted_returns(
+        steps.sums(paid), undiscounted, nothing_follows, steps.step_mask
+    )
+    advantages = steps.spread(to_go) - values[:, :-1]
+    return Credit(whitened(advantages, batch.trainable).detach())
+
+
+def _step_credit(
+    batch: Batch,
+    rewards: Float[Tensor, " rollout"],
+    values: Float[Tensor, "rollout prefix"],
+    steps: Steps,
+    gamma: float,
+    lambda_: float,
+) -> Credit:
+    """GAE over any steps; the target of a step's value stands at the step's start."""
+    received = torch.where(batch.verified & ~batch.truncated, rewards, 0.0)
+    step_values = steps.prefix_values(values)
+    discounts = bootstrapped_discounts(
+        steps.step_mask, batch.truncated, gamma, step_values.dtype
+    )
+    advantages = generalized_advantages(
+        steps.sums(terminal_rewards(received, batch.sampled)),
+        discounts,
+        step_values,
+        steps.step_mask,
+        lambda_,
+    )
+    targets = torch.where(batch.verified[:, None], advantages + step_values[:, :-1], 0)
+    return Credit(
+        _trainable_only(batch, steps.spread(advantages)),
+        steps.at_starts(targets).detach(),
+    )
+
+
+def _trainable_only(batch: Batch, advantages: Tensor) -> Tensor:
+    return torch.where(batch.trainable, advantages, 0.0).detach()

@@ -1,0 +1,1 @@
+"""Who estimates V of a prefix."""

@@ -1,0 +1,1 @@
+"""Mathematics as pure functions of tensors. Needs torch and jaxtyping, nothing else."""

@@ -1,0 +1,197 @@
+"""Floating-point operations of a decoder, counted from its shape.
+
+One multiply-add is two operations. The decode ledger counts generated tokens only; the
+full ledger adds prefill and training. Norms, rotations and softmaxes are not counted.
+Needs no torch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """What a decoder's cost depends on: gated feed-forward, grouped-query attention."""
+
+    num_layers: int
+    hidden: int
+    feed_forward: int
+    """Inner width of the gated feed-forward; of the active experts together."""
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab: int
+
+    def __post_init__(self) -> None:
+        for name, size in vars(self).items():
+            if size < 1:
+                raise ValueError(f"{name} of a model must be at least 1, got {size}")
+
+    @classmethod
+    def from_config(cls, config: Any) -> "ModelShape":
+        """The shape that a Hugging Face model configuration describes.
+
+        Read by attribute name, so that any object with these attributes will do.
+        Missing key-value heads are taken as one per head, a missing head width as
+        hidden / heads, and experts as those active for one token.
+
+        Raises:
+            ValueError: An attribute that has no stand-in is missing.
+        """
+        text = getattr(config, "text_config", None) or config
+        num_heads = _attribute(text, "num_attention_heads")
+        hidden = _attribute(text, "hidden_size")
+        return cls(
+            num_layers=_attribute(text, "num_hidden_layers"),
+            hidden=hidden,
+            feed_forward=_feed_forward(text),
+            num_heads=num_heads,
+            num_kv_heads=getattr(text, "num_key_value_heads", None) or num_heads,
+            head_dim=getattr(text, "head_dim", None) or hidden // num_heads,
+            vocab=_attribute(text, "vocab_size"),
+        )
+
+    @property
+    def layer_parameters(self) -> int:
+        """Matrix entries of all layers: attention projections and feed-forward."""
+        queries_outputs = 2 * self.hidden * self.num_heads * self.head_dim
+        keys_values = 2 * self.hidden * self.num_kv_heads * self.head_dim
+        feed_forward = 3 * self.hidden * self.feed_forward
+        return self.num_layers * (queries_outputs + keys_values + feed_forward)
+
+    @property
+    def logit_parameters(self) -> int:
+        """Matrix entries of the vocabulary projection."""
+        return self.hidden * self.vocab
+
+
+def decode_coefficients(shape: ModelShape) -> tuple[int, int]:
+    """FLOPs of decoding one token: fixed, and per token of context (A, B).
+
+        A = 2 (attention projections + gated feed-forward + vocabulary logits)
+        B = 4 layers heads head_dim
+
+    AC2, arXiv:2609.39247. Qwen3-4B has A = 8,044,544,000 and B = 589,824.
+    """
+    fixed = 2 * (shape.layer_parameters + shape.logit_parameters)
+    per_context_token = 4 * shape.num_layers * shape.num_heads * shape.head_dim
+    return fixed, per_context_token
+
+
+def decode_flops(shape: ModelShape, num_prefix: int, num_new: int) -> int:
+    """FLOPs of generating tokens after a prefix (the decode ledger).
+
+        m = max(n - 1, 0)
+        F = A m + B (m p + m (m + 1) / 2)
+
+    AC2, arXiv:2609.39247. The first new token is the prefill's, so that one token costs
+    nothing here.
+
+    Args:
+        shape: Of the model.
+        num_prefix: p, tokens of prompt and prefix.
+        num_new: n, tokens generated.
+
+    Raises:
+        ValueError: A count is negative.
+    """
+    _require_counts(num_prefix=num_prefix, num_new=num_new)
+    fixed, per_context_token = decode_coefficients(shape)
+    m = max(num_new - 1, 0)
+    return fixed * m + per_context_token * (m * num_prefix + m * (m + 1) // 2)
+
+
+def prefill_flops(shape: ModelShape, num_tokens: int, num_cached: int = 0) -> int:
+    """FLOPs of reading a prefix and of the logits after its last token.
+
+        F = (A - logits) (p - c) + logits + B sum_{j=c+1..p} j,    0 where p = c
+
+    Args:
+        shape: Of the model.
+        num_tokens: p, tokens of prompt and prefix.
+        num_cached: c, leading tokens whose keys and values are at hand.
+
+    Raises:
+        ValueError: A count is negative, or more tokens are cached than there are.
+    """
+    _require_counts(num_tokens=num_tokens, num_cached=num_cached)
+    if num_cached > num_tokens:
+        raise ValueError(
+            f"num_cached must not exceed num_tokens, got {num_cached} of {num_tokens}"
+        )
+    if num_tokens == num_cached:
+        return 0
+    _, per_context_token = decode_coefficients(shape)
+    layers = 2 * shape.layer_parameters * (num_tokens - num_cached)
+    context = num_tokens * (num_tokens + 1) - num_cached * (num_cached + 1)
+    return layers + 2 * shape.logit_parameters + per_context_token * context // 2
+
+
+def forward_flops(shape: ModelShape, length: int) -> int:
+    """FLOPs of one forward pass over a sequence, logits at every position.
+
+        F = A L + B L (L + 1) / 2
+
+    Raises:
+        ValueError: `length` is negative.
+    """
+    _require_counts(length=length)
+    fixed, per_context_token = decode_coefficients(shape)
+    return fixed * length + per_context_token * length * (length + 1) // 2
+
+
+def training_flops(
+    shape: ModelShape,
+    lengths: Sequence[int],
+    num_forward_tokens: int,
+    num_backward_tokens: int,
+) -> float:
+    """FLOPs of a training step from the tokens it sent forward and backward.
+
+        F = f (num_forward_tokens + 2 num_backward_tokens)
+        f = sum_i forward(L_i) / sum_i L_i
+
+    Exact where every sequence is passed equally often. A token that is trained on
+    counts in both numbers; one recomputed under gradient checkpointing twice in the
+    first.
+
+    Args:
+        shape: Of the model.
+        lengths: Tokens of each sequence in the batch.
+        num_forward_tokens: Through the model, with or without gradient.
+        num_backward_tokens: Through the backward pass, at twice the forward's price.
+    """
+    _require_counts(
+        num_forward_tokens=num_forward_tokens, num_backward_tokens=num_backward_tokens
+    )
+    total = sum(lengths)
+    if total == 0:
+        return 0.0
+    per_token = sum(forward_flops(shape, length) for length in lengths) / total
+    return per_token * (num_forward_tokens + 2 * num_backward_tokens)
+
+
+def _feed_forward(config: Any) -> int:
+    num_active = getattr(config, "num_experts_per_tok", None)
+    expert = getattr(config, "moe_intermediate_size", None)
+    if num_active and expert:
+        shared = getattr(config, "shared_expert_intermediate_size", None) or 0
+        return num_active * expert + shared
+    return _attribute(config, "intermediate_size")
+
+
+def _attribute(config: Any, name: str) -> int:
+    found = getattr(config, name, None)
+    if found is None:
+        raise ValueError(
+            f"a model configuration must have {name!r} to count its FLOPs, got a "
+            f"{type(config).__name__} without it; build a `ModelShape` by hand"
+        )
+    return found
+
+
+def _require_counts(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 0:
+            raise ValueError(f"{name} must be >= 0, got {count}")

@@ -1,0 +1,339 @@
+"""Takes gradient steps and owns weights, optimizer and schedule.
+
+An update is num_epochs x num_minibatches optimizer steps over one batch. Each step
+weighs its tokens once, over its whole minibatch; micro-batches then only sum, so that a
+memory knob never changes a gradient. Weights are float32 masters; on CUDA the backbone
+runs in bfloat16 and the log-softmax in float32.
+
+Knows no algorithm: what is minimised is the `Objective` it is given.
+"""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from transformers import PreTrainedModel
+
+from accredit.functional.logprobs import TokenLogprobs
+from accredit.learner.forward import scoring_of, without_dropout
+from accredit.learner.micro_batches import micro_batches
+from accredit.learner.optimizer import (
+    adamw,
+    load_optimizer_tensors,
+    optimizer_tensors,
+)
+from accredit.learner.options import LearnerOptions
+from accredit.learner.update import (
+    UpdateTensors,
+    row_lengths,
+    step_rows,
+    token_weights,
+    update_tensors,
+    weighted_losses,
+)
+from accredit.types import Batch, Objective, PolicyUpdate
+
+MODEL_FOLDER = "model"
+OPTIMIZER_FILE = "optimizer.safetensors"
+LEARNER_FILE = "learner.json"
+SCHEMA = 1
+
+
+@dataclass(eq=False)
+class Trace:
+    """What the steps of one update leave behind."""
+
+    logprobs: Float[Tensor, "rollout token"]
+    entropies: Float[Tensor, "rollout token"]
+    losses: list[float] = field(default_factory=list)
+    gradient_norms: list[float] = field(default_factory=list)
+    num_skipped: int = 0
+    num_forward_tokens: int = 0
+    num_backward_tokens: int = 0
+
+
+class Learner:
+    """The policy's learner on one device."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        options: LearnerOptions,
+        reference: Callable[[], PreTrainedModel] | None = None,
+    ) -> None:
+        """Takes the model over; `reference` loads the frozen one when it is needed.
+
+        The reference is the model the run began with, also after a resume.
+        """
+        self.model = without_dropout(model.float())
+        self.options = options
+        self.version = 0
+        """Finished updates."""
+        self.num_consecutive_skips = 0
+        self._score = scoring_of(self.model)
+        if options.gradient_checkpointing:
+            self.model.gradient_checkpointing_enable({"use_reentrant": False})
+        self._optimizer = adamw(self.model, options.optimizer)
+        self._parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self._load_reference = reference
+        self._reference: PreTrainedModel | None = None
+
+    def logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]:
+        """Current log-probs of every sampled token, 0 elsewhere; no gradient."""
+        token_ids = torch.where(batch.token_mask, batch.token_ids, 0)
+        return self._logprobs(self.model, token_ids, batch.sampled)
+
+    def reference_logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]:
+        """The frozen model's log-probs of every sampled token, 0 elsewhere."""
+        token_ids = torch.where(batch.token_mask, batch.token_ids, 0)
+        return self._logprobs(self._frozen(), token_ids, batch.sampled)
+
+    def update_policy(
+        self, batch: Batch, advantages: Tensor, objective: Objective, seed: int
+    ) -> PolicyUpdate:
+        """One update of the policy; `seed` keys which rows share a minibatch.
+
+        Per-token results are 0 where the batch is not trainable. Tokens are counted up
+        to the last trainable one of a row, forward ones with and without gradient.
+
+        Raises:
+            ValueError: The advantages or the objective do not fit the batch.
+            RuntimeError: Too many steps in a row were not finite.
+        """
+        tensors = update_tensors(batch, advantages, self.model.device)
+        steps = step_rows(batch, objective, seed)
+        trace = Trace(
+            torch.zeros_like(tensors.advantages), torch.zeros_like(tensors.advantages)
+        )
+        tensors = self._with_frozen_logprobs(tensors, steps, objective, trace)
+        learning_rate = self.options.schedule.rate(self.version)
+        for group in self._optimizer.param_groups:
+            group["lr"] = learning_rate
+        self.model.train()
+        for rows in steps:
+            self._step(batch, tensors, rows, objective, trace)
+        self.model.eval()
+        self.version += 1
+        device = batch.token_ids.device
+        reference = tensors.reference_logprobs
+        return PolicyUpdate(
+            old_logprobs=tensors.old_logprobs.to(device),
+            logprobs=trace.logprobs.to(device),
+            entropies=trace.entropies.to(device),
+            reference_logprobs=None if reference is None else reference.to(device),
+            losses=tuple(trace.losses),
+            gradient_norms=tuple(trace.gradient_norms),
+            learning_rate=learning_rate,
+            num_skipped=trace.num_skipped,
+            num_forward_tokens=trace.num_forward_tokens,
+            num_backward_tokens=trace.num_backward_tokens,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Writes `model/` (a plain Hugging Face directory), optimizer and counters."""
+        self.model.save_pretrained(folder / MODEL_FOLDER)
+        tensors = optimizer_tensors(self._optimizer, self.model)
+        save_file(tensors, folder / OPTIMIZER_FILE)
+        counters = {
+            "schema": SCHEMA,
+            "version": self.version,
+            "num_consecutive_skips": self.num_consecutive_skips,
+        }
+        (folder / LEARNER_FILE).write_text(json.dumps(counters), encoding="utf-8")
+
+    def load(self, folder: Path) -> None:
+        """Continues exactly where `save` was called.
+
+        Raises:
+            ValueError: The folder is another model's, or another version's.
+        """
+        counters = json.loads((folder / LEARNER_FILE).read_text(encoding="utf-8"))
+        if counters.get("schema") != SCHEMA:
+            raise ValueError(
+                f"{LEARNER_FILE} must have schema {SCHEMA}, got "
+                f"{counters.get('schema')!r}; another version of accredit wrote it"
+            )
+        self.model.load_state_dict(saved_weights(type(self.model), folder))
+        load_optimizer_tensors(
+            self._optimizer, self.model, load_file(folder / OPTIMIZER_FILE)
+        )
+        self.version = counters["version"]
+        self.num_consecutive_skips = counters["num_consecutive_skips"]
+
+    def _step(
+        self,
+        batch: Batch,
+        tensors: UpdateTensors,
+        rows: Int[Tensor, " row"],
+        objective: Objective,
+        trace: Trace,
+    ) -> None:
+        """One optimizer step over a minibatch; skipped and counted if it cannot be.
+
+        Until the first step, weights are the old policy's: its log-probs are then its
+        own old ones, the ratio is exactly 1, and no forward is spent on them.
+        """
+        lengths = row_lengths(batch.trainable[rows])
+        if not bool(lengths.any()):
+            trace.losses.append(0.0)
+            trace.gradient_norms.append(math.nan)
+            trace.num_skipped += 1
+            return
+        is_old_policy = not trace.losses and not objective.old_from_engine
+        device = self.model.device
+        weights = token_weights(batch, rows, objective).to(device)
+        self._optimizer.zero_grad(set_to_none=True)
+        total = torch.zeros((), device=device)
+        for chosen, width in self._micro_batches(lengths):
+            places = rows[chosen].to(device)
+            part = tensors.part(places, width)
+            scores = self._scores(self.model, part.token_ids, part.trainable)
+            trace.logprobs[places, :width] = scores.logprobs.detach()
+            trace.entropies[places, :width] = scores.entropies.detach()
+            if is_old_policy:
+                part = part.with_old(scores.logprobs.detach())
+                tensors.old_logprobs[places, :width] = part.old_logprobs
+            shares = weighted_losses(
+                objective, part, scores, weights[chosen.to(device), :width]
+            )
+            loss = shares.sum()
+            loss.backward()
+            total += loss.detach()
+        num_tokens = int(lengths.sum())
+        num_forwards = 2 if self.options.gradient_checkpointing else 1
+        trace.num_forward_tokens += num_forwards * num_tokens
+        trace.num_backward_tokens += num_tokens
+        self._descend(float(total), trace)
+
+    def _descend(self, loss: float, trace: Trace) -> None:
+        """Clips and steps, unless loss or gradient is not finite."""
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        norm = get_total_norm(gradients)
+        trace.losses.append(loss)
+        if math.isfinite(loss) and math.isfinite(float(norm)):
+            limit = self.options.max_gradient_norm
+            if limit is not None:
+                clip_grads_with_norm_(self._parameters, limit, norm)
+            self._optimizer.step()
+            trace.gradient_norms.append(float(norm))
+            self.num_consecutive_skips = 0
+        else:
+            trace.gradient_norms.append(math.nan)
+            trace.num_skipped += 1
+            self.num_consecutive_skips += 1
+        self._optimizer.zero_grad(set_to_none=True)
+        if self.num_consecutive_skips >= self.options.max_consecutive_skips:
+            raise RuntimeError(
+                "loss and gradient must be finite, got "
+                f"{self.num_consecutive_skips} steps in a row that were not "
+                f"(max_consecutive_skips), the last with loss {loss} and gradient norm "
+                f"{float(norm)}; lower the learning rate or resume from a checkpoint"
+            )
+
+    def _with_frozen_logprobs(
+        self,
+        tensors: UpdateTensors,
+        steps: list[Tensor],
+        objective: Objective,
+        trace: Trace,
+    ) -> UpdateTensors:
+        """Adds the log-probs that stay fixed during the update: old and reference.
+
+        Rows of the first step are left out of the old ones; that step provides them.
+        """
+        device = self.model.device
+        if objective.old_from_engine:
+            tensors = tensors.with_old(tensors.sampling_logprobs)
+        else:
+            later = tensors.trainable.clone()
+            later[steps[0].to(device)] = False
+            old = self._logprobs(self.model, tensors.token_ids, later)
+            trace.num_forward_tokens += int(row_lengths(later).sum())
+            tensors = tensors.with_old(old)
+        if objective.kl_estimator is None:
+            return tensors
+        reference = self._logprobs(self._frozen(), tensors.token_ids, tensors.trainable)
+        trace.num_forward_tokens += int(row_lengths(tensors.trainable).sum())
+        return replace(tensors, reference_logprobs=reference)
+
+    @torch.no_grad()
+    def _logprobs(
+        self,
+        model: PreTrainedModel,
+        token_ids: Int[Tensor, "rollout token"],
+        wanted: Bool[Tensor, "rollout token"],
+    ) -> Float[Tensor, "rollout token"]:
+        """Log-probs of the wanted tokens on their own device, without gradient."""
+        model.eval()
+        result = torch.zeros(token_ids.shape, device=token_ids.device)
+        for rows, width in self._micro_batches(row_lengths(wanted)):
+            places = rows.to(token_ids.device)
+            part = token_ids[places, :width].to(model.device)
+            where = wanted[places, :width].to(model.device)
+            logprobs = self._scores(model, part, where).logprobs
+            result[places, :width] = logprobs.to(result.device)
+        return result
+
+    def _scores(
+        self,
+        model: PreTrainedModel,
+        token_ids: Int[Tensor, "rollout token"],
+        wanted: Bool[Tensor, "rollout token"],
+    ) -> TokenLogprobs:
+        """One forward, in bfloat16 on CUDA."""
+        kind = model.device.type
+        with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
+            return self._score(model, token_ids, wanted, self.options.temperature)
+
+    def _micro_batches(self, lengths: Int[Tensor, " row"]) -> list[tuple[Tensor, int]]:
+        """Row numbers and width of each micro-batch; rows of length 0 are left out."""
+        used = lengths.nonzero().squeeze(-1).cpu()
+        sizes = lengths.cpu()[used].tolist()
+        return [
+            (used[chosen], sizes[chosen[0]])
+            for chosen in micro_batches(sizes, self.options.micro_batch_tokens)
+        ]
+
+    def _frozen(self) -> PreTrainedModel:
+        """The reference model, loaded when it is first asked for."""
+        if self._reference is None:
+            if self._load_reference is None:
+                raise ValueError(
+                    "a KL term needs a reference model, got a learner without one; "
+                    "give Learner a `reference` that loads it"
+                )
+            reference = without_dropout(self._load_reference().float())
+            if reference is self.model:
+                raise ValueError(
+                    "the reference must be a model of its own, got the policy itself"
+                )
+            nn.Module.to(reference, self.model.device)
+            self._reference = reference.eval().requires_grad_(False)
+        return self._reference
+
+
+def saved_weights(kind: type[PreTrainedModel], folder: Path) -> dict[str, Tensor]:
+    """The weights that `Learner.save` wrote, as this kind of model names them."""
+    message = "a checkpoint must be of the model of the run"
+    try:
+        loaded: Any = kind.from_pretrained(
+            folder / MODEL_FOLDER,
+            dtype=torch.float32,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except RuntimeError as error:
+        raise ValueError(f"{message}, got {error}") from error
+    model, report = loaded
+    strangers = sorted({*report["missing_keys"], *report["unexpected_keys"]})
+    if strangers:
+        raise ValueError(f"{message}, got weights that differ by {strangers}")
+    return model.state_dict()

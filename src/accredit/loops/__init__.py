@@ -1,0 +1,1 @@
+"""Who calls whom, step after step."""

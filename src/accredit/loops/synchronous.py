@@ -1,0 +1,61 @@
+"""One step after the other: the loop that knows nothing.
+
+It sees an algorithm, a state, a world and an observer. What an algorithm does is its
+step; what is written, shown, evaluated and saved is the observer's.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from accredit.types import Record, State
+
+Step = Callable[[State], tuple[State, Record]]
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """Who watches a run."""
+
+    stop_requested: bool
+
+    def evaluated(self, state: State) -> State: ...
+
+    def stepped(self, state: State, record: Record) -> None: ...
+
+    def save(self, state: State) -> None: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long to train, and when to look and to save, in steps."""
+
+    num_steps: int
+    evaluate_every: int = 0
+    """0 evaluates at the start and the end only."""
+    save_every: int = 0
+    """0 saves at the end only."""
+
+
+def train(step: Step, state: State, plan: Plan, observer: Observer) -> State:
+    """Steps until the plan is done or somebody asks to stop.
+
+    Evaluates before the first step and after the last one. A stop in between saves and
+    leaves, so that a resumed run evaluates just where this one would have.
+    """
+    if state.step == 0:
+        state = observer.evaluated(state)
+    while state.step < plan.num_steps and not observer.stop_requested:
+        state, record = step(state)
+        observer.stepped(state, record)
+        is_last = state.step == plan.num_steps
+        if is_last or is_due(plan.evaluate_every, state.step):
+            state = observer.evaluated(state)
+        if is_last or observer.stop_requested or is_due(plan.save_every, state.step):
+            observer.save(state)
+    return state
+
+
+def is_due(every: int, step: int) -> bool:
+    """Whether something done every so many steps is done after this one."""
+    return every > 0 and step % every == 0

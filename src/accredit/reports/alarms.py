@@ -1,0 +1,134 @@
+"""What a reader of the numbers would call out: runs that look alive and learn nothing.
+
+Pure: metric rows in, sentences out. Each alarm is one row of `ALARMS`; its threshold is
+also in `docs/metrics.md`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+PATIENCE = 5
+"""Consecutive steps that an alarm must hold before it is told."""
+
+Row = Mapping[str, float | int | None]
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A condition on one step's metrics and what it means when it lasts."""
+
+    keys: tuple[str, ...]
+    """What it reads; steps that lack one of them neither feed nor end a streak."""
+    holds: Callable[..., bool]
+    """Called with the values of `keys`."""
+    meaning: str
+    """A sentence: what is wrong, and what to do."""
+
+
+ALARMS = (
+    Alarm(
+        ("length/truncated_share", "reward/mean"),
+        lambda truncated, reward: truncated >= 1.0 and reward <= 0.0,
+        "every rollout ran out of tokens and none earned a reward, so nothing is "
+        "learned; raise the token budget, or check the model's stop tokens",
+    ),
+    Alarm(
+        ("group/all_equal_share",),
+        lambda share: share >= 1.0,
+        "all rewards within every group were equal, so group baselines give no signal; "
+        "use easier or harder problems, or a larger group",
+    ),
+    Alarm(
+        ("reward/invalid_share",),
+        lambda share: share > 0.1,
+        "more than 10% of the rollouts could not be verified; read their reasons in "
+        "the rollout files",
+    ),
+    Alarm(
+        ("rollout/failure_share",),
+        lambda share: share > 0.1,
+        "more than 10% of the rollouts failed in the engine or the environment",
+    ),
+    Alarm(
+        ("critic/explained_variance",),
+        lambda explained: explained < 0.0,
+        "the critic's explained variance was below 0: a constant would predict the "
+        "outcome better; warm a trained critic up longer or raise its learning rate "
+        "(a leave-one-out baseline sits at -1 / (group_size - 1) on like problems)",
+    ),
+    Alarm(
+        ("policy/clip_share",),
+        lambda share: share > 0.3,
+        "more than 30% of the tokens were clipped: the policy moves too far a step; "
+        "lower the learning rate or the number of minibatches",
+    ),
+    Alarm(
+        ("mismatch/kl_k3_mean",),
+        lambda divergence: divergence > 0.015,
+        "engine and trainer disagree about the sampled tokens (mean k3 above 0.015 "
+        "nats); check temperature, precision and that both hold the same weights",
+    ),
+    Alarm(
+        ("policy/entropy_mean",),
+        lambda entropy: entropy < 0.01,
+        "the policy's entropy fell below 0.01 nats a token: it no longer explores; "
+        "lower the learning rate or raise clip_high",
+    ),
+    Alarm(
+        ("policy/num_skipped",),
+        lambda skipped: skipped > 0,
+        "optimizer steps were skipped: loss or gradient not finite, or no token was "
+        "trainable; lower the learning rate, or see what became of the rollouts",
+    ),
+)
+
+
+def warning_lines(history: Sequence[Row], patience: int = PATIENCE) -> list[str]:
+    """One line for each alarm that ever held for `patience` steps: its last streak."""
+    lines = []
+    for alarm in ALARMS:
+        long = [s for s in _streaks(alarm, history) if len(s) >= patience]
+        if long:
+            lines.append(_line(alarm, long[-1]))
+    return lines
+
+
+def new_warning_lines(history: Sequence[Row], patience: int = PATIENCE) -> list[str]:
+    """The alarms whose streak reached `patience` at the last step: each told once.
+
+    The last `patience + 1` steps of a run are enough for most alarms; a longer history
+    gives the same lines.
+    """
+    lines = []
+    for alarm in ALARMS:
+        if not history or not _reads(alarm, history[-1]):
+            continue
+        streaks = _streaks(alarm, history)
+        if streaks and len(streaks[-1]) == patience and streaks[-1][-1] is history[-1]:
+            lines.append(_line(alarm, streaks[-1]))
+    return lines
+
+
+def _streaks(alarm: Alarm, history: Sequence[Row]) -> list[list[Row]]:
+    """Maximal runs of consecutive steps, among those that have its keys, that hold."""
+    streaks: list[list[Row]] = []
+    open_streak = False
+    for row in history:
+        if not _reads(alarm, row):
+            continue
+        holds = alarm.holds(*(row[key] for key in alarm.keys))
+        if holds and not open_streak:
+            streaks.append([])
+        if holds:
+            streaks[-1].append(row)
+        open_streak = holds
+    return streaks
+
+
+def _reads(alarm: Alarm, row: Row) -> bool:
+    return all(row.get(key) is not None for key in alarm.keys)
+
+
+def _line(alarm: Alarm, streak: Sequence[Row]) -> str:
+    first, last = streak[0].get("step"), streak[-1].get("step")
+    return f"steps {first}-{last} ({len(streak)} steps): {alarm.meaning}"

@@ -1,0 +1,325 @@
+"""`report.html`: one self-contained page about one run.
+
+No request leaves the page. Completions are untrusted, so the template escapes
+everything, and a content security policy allows no script but the page's own, by hash.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from accredit.reports.alarms import warning_lines
+from accredit.reports.plots import (
+    AXES,
+    curves,
+    learning_curve,
+    logarithmic_curves,
+    stage_seconds,
+    svg,
+    time_split,
+)
+from accredit.reports.run_directory import RunDirectory, without_secrets
+from accredit.reports.samples import (
+    chosen_rollouts,
+    credit_scale,
+    printable,
+    sample_view,
+)
+from accredit.reports.summary import decimal, summary_rows, totals
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawn figure with its words."""
+
+    title: str
+    caption: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The result in one line."""
+
+    start: str | None
+    final: str
+    interval: str
+    label: str
+    sentence: str
+
+
+CURVES = (
+    (
+        "Reward",
+        "As verified, before any shaping. It should rise.",
+        partial(
+            curves,
+            lines=(("reward/mean", "raw"), ("reward/shaped_mean", "shaped")),
+            ylabel="mean reward",
+        ),
+    ),
+    (
+        "Length",
+        "All rollouts, truncated ones included; the band spans shortest to longest.",
+        partial(
+            curves,
+            lines=(("length/mean", "mean"),),
+            ylabel="sampled tokens a rollout",
+            band=("length/min", "length/max"),
+        ),
+    ),
+    (
+        "Entropy",
+        "Falling slowly is learning; near zero, the policy has stopped exploring.",
+        partial(
+            curves,
+            lines=(("policy/entropy_mean", "policy"),),
+            ylabel="nats a token",
+        ),
+    ),
+    (
+        "Lost signal",
+        "Shares of rollouts, or of groups whose rewards were all equal.",
+        partial(
+            curves,
+            lines=(
+                ("group/all_equal_share", "equal groups"),
+                ("length/truncated_share", "truncated"),
+                ("reward/invalid_share", "not verified"),
+            ),
+            ylabel="share",
+        ),
+    ),
+    (
+        "Critic: foresight",
+        "1 is perfect. Below 0, a constant would have predicted better.",
+        partial(
+            curves,
+            lines=(
+                ("critic/explained_variance", "explained variance"),
+                ("critic/correlation", "correlation"),
+            ),
+            ylabel="against the outcome",
+            reference=0.0,
+        ),
+    ),
+    (
+        "Critic: error",
+        "Bias is value minus outcome: above 0 the critic hopes too much.",
+        partial(
+            curves,
+            lines=(
+                ("critic/mae", "mean |error|"),
+                ("critic/bias", "bias"),
+                ("critic/value_gap", "wins − losses"),
+            ),
+            ylabel="reward units",
+            reference=0.0,
+        ),
+    ),
+    (
+        "Divergence",
+        "Mean k3 of the update's step, and of trainer against engine (below 0.015).",
+        partial(
+            logarithmic_curves,
+            lines=(
+                ("policy/kl_k3_mean", "update"),
+                ("mismatch/kl_k3_mean", "engine gap"),
+            ),
+            ylabel="nats a token, logarithmic",
+        ),
+    ),
+    (
+        "Update",
+        "Gradient norm before clipping.",
+        partial(
+            curves,
+            lines=(("policy/gradient_norm", "gradient"),),
+            ylabel="L2 norm",
+        ),
+    ),
+)
+
+
+def write_report(run: RunDirectory) -> Path:
+    """Makes the page from what the run has written so far; returns its path."""
+    page = report_page(run)
+    beside = run.report.with_name(run.report.name + ".partial")
+    beside.write_text(page, encoding="utf-8")
+    beside.replace(run.report)
+    return run.report
+
+
+def report_page(run: RunDirectory) -> str:
+    """The whole page as text."""
+    import jinja2
+    from markupsafe import Markup
+
+    metrics, evaluations = run.metrics(), run.evaluations()
+    evaluations = with_costs(evaluations, metrics)
+    recipe, environment = run.recipe(), run.environment()
+    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
+    rollouts = _shown_rollouts(run, recipe)
+    scale = credit_scale(row for _, row in rollouts)
+    loader = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return loader.get_template("report.html.j2").render(
+        title=run_title(recipe),
+        facts=_facts(recipe, environment),
+        headline=_headline(evaluations),
+        totals=totals(metrics),
+        warnings=warning_lines(metrics),
+        rows=summary_rows(metrics, evaluations),
+        learning=_learning_charts(evaluations),
+        charts=_charts(metrics),
+        stages=_stage_shares(metrics),
+        time_chart=_drawn(time_split(metrics), "time", "seconds a step by stage"),
+        samples=[sample_view(title, row, scale) for title, row in rollouts],
+        scale=decimal(scale, 3),
+        commands=_commands(run, environment),
+        recipe=json.dumps(without_secrets(recipe), indent=2, ensure_ascii=False),
+        environment=json.dumps(environment, indent=2, ensure_ascii=False),
+        style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        script_hash=_sha256(script),
+    )
+
+
+def run_title(recipe: Mapping[str, Any]) -> str:
+    """`grpo on walk / hard`: the algorithm, the task and its split."""
+    algorithm, task = _named(recipe, "algorithm"), _named(recipe, "task")
+    section = recipe.get("task")
+    split = section.get("split") if isinstance(section, Mapping) else None
+    where = " / ".join(part for part in (task, split) if isinstance(part, str))
+    return " on ".join(part for part in (algorithm, where) if part) or "a run"
+
+
+def with_costs(evaluations: Sequence[Row], metrics: Sequence[Row]) -> list[Row]:
+    """Evaluations with the cumulative costs of their step, where they lack them."""
+    spent = {row["step"]: row for row in metrics}
+    completed = []
+    for row in evaluations:
+        nothing = dict.fromkeys(AXES, 0) if row["step"] == 0 else {}
+        costs = spent.get(row["step"], nothing)
+        missing = {key: costs[key] for key in AXES if key in costs and key not in row}
+        completed.append(row | missing)
+    return completed
+
+
+def _facts(recipe: Row, environment: Row) -> list[tuple[str, str]]:
+    versions = environment.get("versions") or {}
+    git = environment.get("git") or {}
+    commit = git.get("commit", "")[:10] + (", modified" if git.get("modified") else "")
+    machine = [*(environment.get("accelerators") or [])]
+    machine += [f"{environment.get('num_cores')} × {environment.get('processor')}"]
+    facts = [
+        ("model", _named(recipe, "model")),
+        ("seed", str(recipe.get("seed", ""))),
+        ("started", str(environment.get("date", "")).replace("T", " ")[:16]),
+        ("machine", ", ".join(machine) if environment.get("processor") else ""),
+        ("accredit", versions.get("accredit") or ""),
+        ("torch", versions.get("torch") or ""),
+        ("commit", commit),
+    ]
+    return [(name, printable(fact)) for name, fact in facts if fact]
+
+
+def _named(recipe: Mapping[str, Any], section: str) -> str:
+    """What a recipe calls a part: a plain string, or the part's name or path."""
+    value = recipe.get(section, "")
+    if isinstance(value, Mapping):
+        value = next((value[k] for k in ("name", "path", "kind") if value.get(k)), "")
+    return str(value)
+
+
+def _headline(evaluations: Sequence[Row]) -> Headline | None:
+    scores = summary_rows([], evaluations)[:1]
+    if not scores or evaluations[-1].get("eval/mean") is None:
+        return None
+    row, last = scores[0], evaluations[-1]
+    start, final = (text.split(" ")[0] for text in (row.start, row.final))
+    interval = row.final.partition(" ")[2]
+    problems = last.get("eval/num_problems")
+    label = row.name + (f" over {problems} problems" if problems else "")
+    if len(evaluations) < 2:
+        return Headline(None, final, interval, label, "One evaluation so far.")
+    verdict = "do not touch" if row.clear else "overlap: it may be chance"
+    sentence = f"{row.change} since the start; the two 95% intervals {verdict}."
+    return Headline(start, final, interval, label, sentence)
+
+
+def _learning_charts(evaluations: Sequence[Row]) -> list[Chart]:
+    charts = []
+    for along, (label, _) in AXES.items():
+        drawn = _drawn(
+            learning_curve(evaluations, along),
+            f"learning-{along.replace('/', '-')}",
+            f"evaluation mean reward against {label}",
+        )
+        if drawn:
+            charts.append(Chart(label[:1].upper() + label[1:], "", drawn))
+    return charts
+
+
+def _charts(metrics: Sequence[Row]) -> list[Chart]:
+    charts = []
+    for number, (title, caption, draw) in enumerate(CURVES):
+        drawn = _drawn(draw(metrics), f"curve-{number}", f"{title} by step")
+        if drawn:
+            charts.append(Chart(title, caption, drawn))
+    return charts
+
+
+def _drawn(figure: "Figure | None", name: str, description: str) -> str:
+    from markupsafe import Markup
+
+    return Markup(svg(figure, name, description)) if figure is not None else ""
+
+
+def _stage_shares(metrics: Sequence[Row]) -> list[tuple[str, float]]:
+    """(stage, share of the run's time), as in the stacked figure."""
+    seconds = {k: float(v.sum()) for k, v in stage_seconds(metrics).items()}
+    whole = sum(seconds.values())
+    return [(name, part / whole) for name, part in seconds.items()] if whole else []
+
+
+def _shown_rollouts(run: RunDirectory, recipe: Row) -> list[tuple[str, Row]]:
+    """Best, worst and random of the last kept step, and random of the first."""
+    steps = run.rollout_steps()
+    if not steps:
+        return []
+    seed = recipe.get("seed") if isinstance(recipe.get("seed"), int) else 0
+    shown = list(chosen_rollouts(run.rollouts(steps[-1]), seed or 0).items())
+    if len(steps) > 1:
+        first = chosen_rollouts(run.rollouts(steps[0]), seed or 0)
+        shown += [("For comparison, one", row) for row in list(first.values())[-1:]]
+    return [(title, dict(row)) for title, row in shown]
+
+
+def _commands(run: RunDirectory, environment: Row) -> list[str]:
+    git, versions = environment.get("git") or {}, environment.get("versions") or {}
+    lines = [f"git checkout {git['commit']}"] if git.get("commit") else []
+    if not lines and versions.get("accredit"):
+        lines = [f"pip install accredit=={versions['accredit']}"]
+    return [*lines, f"accredit train {run.path.name}/recipe.json"]
+
+
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,85 @@
+"""A step's record as rows for `rollouts/`: everything that `accredit inspect` shows.
+
+One row a rollout, per-token lists aligned with `token_ids` (`values` has one more):
+  step group sample problem_id split answer prompt completion tokens
+  num_prompt_tokens token_ids sampled sampling_logprobs old_logprobs logprobs entropies
+  values advantages reward shaped_reward reason parts stop_reason policy_versions
+`old_logprobs`, `logprobs` and `entropies` are null where the update was skipped.
+Numbers are rounded to six decimals.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from accredit.types import Record
+
+Decode = Callable[[Sequence[int]], str]
+"""Token ids to text, special tokens kept."""
+
+
+def rollout_rows(record: Record, step: int, decode: Decode) -> Iterator[dict[str, Any]]:
+    """The rows of one step, in the order of the batch.
+
+    Raises:
+        ValueError: the batch does not hold exactly the rollouts of the groups.
+    """
+    num_rollouts = sum(len(group.rollouts) for group in record.groups)
+    if record.batch.num_rollouts != num_rollouts:
+        raise ValueError(
+            "the batch must hold every rollout of the groups, got "
+            f"{record.batch.num_rollouts} rows and {num_rollouts} rollouts"
+        )
+
+    @cache
+    def token_text(token_id: int) -> str:
+        return decode([token_id])
+
+    row = 0
+    for index, group in enumerate(record.groups):
+        problem = group.prompt.problem
+        for rollout, verdict in zip(group.rollouts, group.verdicts, strict=True):
+            ids = rollout.token_ids.tolist()
+            yield {
+                "step": step,
+                "group": index,
+                "sample": rollout.sample,
+                "problem_id": problem.id,
+                "split": problem.split,
+                "answer": problem.answer,
+                "prompt": decode(group.prompt.token_ids),
+                "completion": decode(rollout.completion_ids),
+                "tokens": [token_text(id) for id in ids],
+                "num_prompt_tokens": len(group.prompt.token_ids),
+                "token_ids": ids,
+                "sampled": rollout.sampled.int().tolist(),
+                "reward": verdict.reward,
+                "shaped_reward": float(record.shaped_rewards[row]),
+                "reason": verdict.reason,
+                "parts": dict(verdict.parts),
+                "stop_reason": str(rollout.stop_reason),
+                "policy_versions": list(rollout.policy_versions),
+            } | _token_columns(record, row, len(ids))
+            row += 1
+
+
+def _token_columns(record: Record, row: int, length: int) -> dict[str, Any]:
+    policy = record.policy
+    columns = {
+        "sampling_logprobs": record.batch.sampling_logprobs[row, :length],
+        "values": record.values[row, : length + 1],
+        "advantages": record.credit.advantages[row, :length],
+        "old_logprobs": policy.old_logprobs[row, :length] if policy else None,
+        "logprobs": policy.logprobs[row, :length] if policy else None,
+        "entropies": policy.entropies[row, :length] if policy else None,
+    }
+    return {key: _rounded(column) for key, column in columns.items()}
+
+
+def _rounded(column: Tensor | None) -> list[float] | None:
+    if column is None:
+        return None
+    return np.round(column.detach().double().cpu().numpy(), 6).tolist()

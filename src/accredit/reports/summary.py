@@ -1,0 +1,210 @@
+"""What a run came to, in short words and numbers, for the page and the terminal."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Row = Mapping[str, float | int | None]
+
+PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
+SCORES = ("mean", "pass@", "best@")
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """One line of the final table: before, after, and the step between them."""
+
+    name: str
+    start: str
+    final: str
+    change: str = ""
+    clear: bool = False
+    """True where the two confidence intervals do not touch."""
+
+
+def summary_rows(
+    metrics: Sequence[Row], evaluations: Sequence[Row]
+) -> list[SummaryRow]:
+    """Evaluation scores first to last, then the training figures that explain them."""
+    return _evaluation_rows(evaluations) + _training_rows(metrics)
+
+
+def totals(metrics: Sequence[Row]) -> list[tuple[str, str]]:
+    """What the run spent, as (name, amount)."""
+    if not metrics:
+        return []
+    last = metrics[-1]
+    seconds = math.fsum(row.get("time/step_s") or 0.0 for row in metrics)
+    tokens = last.get("tokens/generated") or 0
+    pairs = [("steps", str(last.get("step", len(metrics))))]
+    pairs += [("training time", duration(seconds))]
+    pairs += [("tokens generated", si(tokens))]
+    if seconds > 0:
+        pairs += [("tokens per second", si(tokens / seconds))]
+    pairs += [
+        (name, si(last[key] or 0.0, "FLOP"))
+        for name, key in (("decode", "flops/decode"), ("all FLOPs", "flops/total"))
+        if key in last
+    ]
+    return pairs
+
+
+def si(value: float | int, unit: str = "") -> str:
+    """Three digits and a metric prefix: 8.04 GFLOP, 131 k, 12."""
+    if not math.isfinite(value):
+        return "–"
+    thousands = 0
+    while abs(value) >= 999.5 and thousands < len(PREFIXES) - 1:
+        value, thousands = value / 1000.0, thousands + 1
+    digits = 0 if abs(value) >= 99.95 or value == int(value) else 1
+    digits = 2 if abs(value) < 9.995 and value != int(value) else digits
+    return f"{value:.{digits}f} {PREFIXES[thousands]}{unit}".strip()
+
+
+def duration(seconds: float | int) -> str:
+    """Two units at most: 41 s, 3 min 20 s, 2 h 5 min, 3 d 4 h."""
+    if not math.isfinite(seconds):
+        return "–"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for size, name, part, part_name in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= size:
+            rest = whole % size // part
+            tail = f" {rest} {part_name}" if rest else ""
+            return f"{whole // size} {name}{tail}"
+    return f"{whole} s"
+
+
+def decimal(value: float | int | None, digits: int = 3) -> str:
+    """A plain number with a true minus sign; an en dash for what is undefined."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def signed(value: float | int, digits: int = 3) -> str:
+    """A change, with its sign."""
+    return ("+" if value >= 0 else "") + decimal(value, digits)
+
+
+def with_interval(row: Row, key: str) -> str:
+    """`0.412 [0.380, 0.447]` of an evaluation's row."""
+    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+    if low is None or high is None:
+        return decimal(row.get(key))
+    return f"{decimal(row.get(key))} [{decimal(low)}, {decimal(high)}]"
+
+
+def _evaluation_rows(evaluations: Sequence[Row]) -> list[SummaryRow]:
+    if not evaluations:
+        return []
+    first, last = evaluations[0], evaluations[-1]
+    rows = []
+    for key in _score_keys(first, last):
+        before, after = first[key], last[key]
+        if before is None or after is None:
+            continue
+        rows.append(
+            SummaryRow(
+                name=_score_name(key, last),
+                start=with_interval(first, key),
+                final=with_interval(last, key),
+                change=signed(after - before),
+                clear=_apart(first, last, key),
+            )
+        )
+    rows += _plain_rows(
+        first,
+        last,
+        (
+            ("evaluation length, tokens", "eval/length_mean", 1),
+            ("evaluation truncated, share", "eval/truncated_share", 3),
+            ("evaluation not verified, share", "eval/invalid_share", 3),
+        ),
+    )
+    return rows
+
+
+def _score_keys(first: Row, last: Row) -> list[str]:
+    """mean, pass@1 and the largest k of pass and best; pass@1 repeats a 0/1 mean."""
+    names = [
+        key.removeprefix("eval/")
+        for key in first
+        if key in last and key.startswith(tuple(f"eval/{s}" for s in SCORES))
+    ]
+    scores = [name for name in names if not name.endswith(("_low", "_high"))]
+    largest = {name.split("@")[0]: name for name in sorted(scores, key=_k)}
+    kept = [name for name in largest.values() if _k(name) != 1]
+    if "best" in largest and "pass" in largest:
+        same = first.get(f"eval/{largest['best']}") == first.get(
+            f"eval/{largest['pass']}"
+        ) and last.get(f"eval/{largest['best']}") == last.get(f"eval/{largest['pass']}")
+        kept = [name for name in kept if not (same and name.startswith("best"))]
+    return [f"eval/{name}" for name in kept]
+
+
+def _k(name: str) -> int:
+    """The k of pass@k; 0 for the mean."""
+    return int(name.partition("@")[2] or 0)
+
+
+def _score_name(key: str, row: Row) -> str:
+    name = key.removeprefix("eval/")
+    problems, rollouts = row.get("eval/num_problems"), row.get("eval/num_rollouts")
+    if name == "mean" and problems and rollouts:
+        name = f"mean@{rollouts // problems:.0f}"
+    return f"evaluation {name}"
+
+
+def _apart(first: Row, last: Row, key: str) -> bool:
+    ends = [row.get(f"{key}_{end}") for row in (first, last) for end in ("low", "high")]
+    if any(end is None for end in ends):
+        return False
+    low, high, later_low, later_high = (float(end or 0.0) for end in ends)
+    return later_low > high or later_high < low
+
+
+def _training_rows(metrics: Sequence[Row]) -> list[SummaryRow]:
+    """Means over the first and the last tenth of the steps, ten steps at most."""
+    if not metrics:
+        return []
+    window = max(1, min(10, len(metrics) // 10))
+    first, last = _window_mean(metrics[:window]), _window_mean(metrics[-window:])
+    return _plain_rows(
+        first,
+        last,
+        (
+            ("training reward", "reward/mean", 3),
+            ("training length, tokens", "length/mean", 1),
+            ("entropy, nats a token", "policy/entropy_mean", 3),
+            ("critic's explained variance", "critic/explained_variance", 3),
+            ("critic's mean absolute error", "critic/mae", 3),
+        ),
+    )
+
+
+def _window_mean(rows: Sequence[Row]) -> dict[str, float]:
+    columns: dict[str, list[float]] = {}
+    for row in rows:
+        for key, value in row.items():
+            if value is not None:
+                columns.setdefault(key, []).append(value)
+    return {key: math.fsum(values) / len(values) for key, values in columns.items()}
+
+
+def _plain_rows(
+    first: Row, last: Row, wanted: Sequence[tuple[str, str, int]]
+) -> list[SummaryRow]:
+    rows = []
+    for name, key, digits in wanted:
+        before, after = first.get(key), last.get(key)
+        if before is not None and after is not None:
+            change = signed(after - before, digits)
+            start, final = decimal(before, digits), decimal(after, digits)
+            rows.append(SummaryRow(name, start, final, change))
+    return rows

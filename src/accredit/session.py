@@ -1,0 +1,269 @@
+"""A training run from its first step to its report, and again from a checkpoint.
+
+Ties the loop to the run's folder, to the screen and to trackers. What is written here
+is what a resumed run must reproduce.
+"""
+
+import json
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from accredit.assembly import Assembly, assemble
+from accredit.config import RecipeError, RunConfig, recipe_from, with_overrides
+from accredit.learner.checkpoint import (
+    CheckpointNotSaved,
+    latest_checkpoint,
+    load_state,
+    prune_checkpoints,
+    save_checkpoint,
+)
+from accredit.loops.synchronous import Plan, is_due, train
+from accredit.reports.alarms import PATIENCE, new_warning_lines
+from accredit.reports.environment import environment
+from accredit.reports.evaluation import EvalResult, evaluation
+from accredit.reports.metrics import step_metrics
+from accredit.reports.page import write_report
+from accredit.reports.progress import TrainingProgress, final_table
+from accredit.reports.rollouts import rollout_rows
+from accredit.reports.run_directory import RunDirectory
+from accredit.reports.trackers import Guarded, open_tracker
+from accredit.types import Cost, Record, Sampling, State
+from accredit.world import rollout_cost
+
+DATA_FILE = "data.json"
+RESUMABLE_KEYS = ("steps", "threads", "trackers", "engine", "checkpoint")
+"""Sections of a recipe that a resumed run may change without becoming another run."""
+
+
+class TooManyInvalid(RuntimeError):
+    """Hardly a rollout could be verified for several steps: the world is broken."""
+
+
+class Session:
+    """The observer of one run."""
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        run: RunDirectory,
+        progress: TrainingProgress,
+        trackers: Sequence[Guarded] = (),
+    ) -> None:
+        self.assembly = assembly
+        self.config = assembly.config
+        self.run = run
+        self.progress = progress
+        self.trackers = trackers
+        self.stop_requested = False
+        self.num_steps_invalid = 0
+        self.history = run.metrics()[-10 * PATIENCE :]
+
+    def evaluated(self, state: State) -> State:
+        """Evaluates the policy as it is, writes it down and charges its cost."""
+        result, cost = evaluate(self.assembly)
+        state = replace(state, cost=state.cost + cost)
+        row = {
+            "step": state.step,
+            "flops/decode": state.cost.decode_flops,
+            "flops/total": state.cost.total_flops,
+            "tokens/generated": state.cost.tokens_generated,
+            **result.metrics(),
+        }
+        self.run.append_evaluation(row)
+        self.progress.evaluated(row)
+        self._track(row, state.step)
+        return state
+
+    def stepped(self, state: State, record: Record) -> None:
+        """Writes down one step.
+
+        Raises:
+            TooManyInvalid: several steps in a row had hardly a valid reward.
+        """
+        row = step_metrics(
+            record,
+            state,
+            clip_bounds=self.assembly.algorithm.clip_bounds,
+            success_at=self.config.evaluation.success_at,
+        )
+        self.run.append_metrics(row)
+        self.history = [*self.history, row][-10 * PATIENCE :]
+        if is_due(self.config.checkpoint.rollouts_every, state.step) or state.step == 1:
+            rows = rollout_rows(record, state.step, self.assembly.decode)
+            self.run.write_rollouts(state.step, rows)
+        self.progress.update(row)
+        self.progress.warn(new_warning_lines(self.history))
+        self._track(row, state.step)
+        self._stop_where_nothing_is_verified(record)
+
+    def save(self, state: State) -> None:
+        """Saves everything a resumed run needs; a full disk is told, not fatal."""
+        root = self.run.checkpoints
+        try:
+            save_checkpoint(root, state.step, self._write, state)
+        except CheckpointNotSaved as error:
+            self.progress.warn([f"{error}; the run goes on without it"])
+            return
+        prune_checkpoints(root, self.config.checkpoint.keep_last, self._best_step())
+
+    def request_stop(self, number: int, frame: FrameType | None) -> None:
+        """A first Ctrl-C ends the run after this step; a second one at once."""
+        if self.stop_requested:
+            raise KeyboardInterrupt
+        self.stop_requested = True
+        self.progress.warn(["stopping after this step; press Ctrl-C again to abort"])
+
+    def _write(self, folder: Path) -> None:
+        self.assembly.world.learner.save(folder)
+        fingerprint = self.assembly.world.problems.fingerprint
+        content = json.dumps({"fingerprint": fingerprint})
+        (folder / DATA_FILE).write_text(content, encoding="utf-8")
+
+    def _best_step(self) -> list[int]:
+        scored = [row for row in self.run.evaluations() if "eval/mean" in row]
+        best = max(scored, key=lambda row: row["eval/mean"], default=None)
+        return [] if best is None else [best["step"]]
+
+    def _track(self, row: dict[str, Any], step: int) -> None:
+        for tracker in self.trackers:
+            tracker.log(row, step)
+
+    def _stop_where_nothing_is_verified(self, record: Record) -> None:
+        share = 1.0 - float(record.batch.verified.float().mean())
+        limit = self.config.max_invalid_share
+        self.num_steps_invalid = self.num_steps_invalid + 1 if share >= limit else 0
+        if self.num_steps_invalid >= PATIENCE:
+            reasons = [v.reason for g in record.groups for v in g.verdicts if v.reason]
+            raise TooManyInvalid(
+                f"fewer than {1 - limit:.0%} of the rollouts had a reward in "
+                f"{self.num_steps_invalid} steps in a row (max_invalid_share = {limit})"
+                f"; the last reason was: {reasons[-1] if reasons else 'none given'}"
+            )
+
+
+def evaluate(assembly: Assembly) -> tuple[EvalResult, Cost]:
+    """The policy on the held-out problems; the draws are the same at every step."""
+    options = assembly.config.evaluation
+    world = assembly.world
+    groups = world.environment.roll_out(
+        assembly.evaluation_prompts,
+        options.samples,
+        Sampling(options.temperature, options.top_p, options.top_k),
+        ("evaluation",),
+    )
+    spent = rollout_cost(groups, world.shape)
+    world.clock.drain()
+    result = evaluation(groups, assembly.config.seed, success_at=options.success_at)
+    return result, Cost(
+        evaluation_flops=spent.decode_flops + spent.prefill_flops,
+        num_verifications=spent.num_verifications,
+    )
+
+
+def start_training(config: RunConfig) -> tuple[RunDirectory, bool]:
+    """A new run; returns its folder and whether it was finished.
+
+    Raises:
+        RecipeError: the run exists, or the recipe cannot be built.
+    """
+    run = RunDirectory(config.runs_folder / config.name)
+    if run.exists:
+        raise RecipeError(
+            f"a new run needs a folder without a run, got {run.path}; continue it with "
+            f"`accredit train --resume {run.path}` or choose another --name"
+        )
+    assembly = assemble(config)
+    run.start(config.model_dump(mode="json"), environment())
+    return run, carry_on(assembly, run, State())
+
+
+def resume_training(path: Path, overrides: Sequence[str]) -> tuple[RunDirectory, bool]:
+    """A run from its newest whole checkpoint, or from its start where it has none.
+
+    Raises:
+        RecipeError: there is no run, or an override would make it another run.
+    """
+    run = RunDirectory(path)
+    if not run.exists:
+        raise RecipeError(f"--resume needs the folder of a run, got {path}")
+    recipe = with_overrides(run.recipe(), overrides)
+    for key, value in run.recipe().items():
+        if recipe[key] != value and key not in RESUMABLE_KEYS:
+            raise RecipeError(
+                f"a resumed run may only change {', '.join(RESUMABLE_KEYS)}, got "
+                f"{key}; start a new run for another recipe"
+            )
+    assembly = assemble(recipe_from(recipe, str(path)))
+    state = State()
+    checkpoint = latest_checkpoint(run.checkpoints)
+    if checkpoint is not None:
+        state = load_state(checkpoint)
+        assembly.world.learner.load(checkpoint)
+        saved = json.loads((checkpoint / DATA_FILE).read_text(encoding="utf-8"))
+        start = assembly.world.problems.resumed_start(
+            state.num_drawn, saved["fingerprint"]
+        )
+        state = replace(state, num_drawn=start)
+    run.truncate(state.step if checkpoint is not None else -1)
+    return run, carry_on(assembly, run, state)
+
+
+def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
+    """Trains from `state` to the end and reports; False where it was stopped."""
+    config, world = assembly.config, assembly.world
+    world.engine.load(world.learner.model, world.learner.version)
+    plan = Plan(config.steps, config.evaluation.every, config.checkpoint.every)
+    with ExitStack() as stack:
+        stack.enter_context(run.lock())
+        stack.callback(assembly.close)
+        progress = stack.enter_context(TrainingProgress(config.steps, state.step))
+        progress.warn(opening_warnings(assembly))
+        trackers = [
+            open_tracker(name, run.path, run.recipe(), state.step)
+            for name in config.trackers
+        ]
+        for tracker in trackers:
+            stack.callback(tracker.close)
+        session = Session(assembly, run, progress, trackers)
+        stack.enter_context(interruptible(session))
+        step = partial(assembly.algorithm.step, assembly.algorithm, world=world)
+        state = train(step, state, plan, session)
+    write_report(run)
+    progress.console.print(final_table(run.metrics(), run.evaluations()))
+    return state.step >= config.steps
+
+
+def opening_warnings(assembly: Assembly) -> list[str]:
+    """What was left out before anything ran."""
+    lines = []
+    if assembly.dropped:
+        id, reason = next(iter(assembly.dropped.items()))
+        lines.append(
+            f"{len(assembly.dropped)} prompts are left out, the first {id!r}: {reason}"
+        )
+    bad_rows = assembly.task.bad_rows
+    if bad_rows:
+        first = bad_rows[0]
+        lines.append(
+            f"{len(bad_rows)} rows are left out, the first row {first.number}: "
+            f"{first.reason}"
+        )
+    return lines
+
+
+@contextmanager
+def interruptible(session: Session) -> Iterator[None]:
+    """SIGINT and SIGTERM ask the session to stop, while the block runs."""
+    signals = (signal.SIGINT, signal.SIGTERM)
+    previous = [signal.signal(s, session.request_stop) for s in signals]
+    try:
+        yield
+    finally:
+        for number, handler in zip(signals, previous, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Problems, and how they are asked and checked."""

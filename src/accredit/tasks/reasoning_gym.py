@@ -1,0 +1,249 @@
+"""Any data set of the `reasoning-gym` package, checked by the package's own scorer.
+
+The package makes problems from a seed, so a problem's metadata say all that is needed
+to make it again. Making and scoring happen in a process of its own (`gym_worker`), one
+problem at a time, which is killed when it hangs. Extra `tasks`.
+"""
+
+import dataclasses
+import importlib.util
+import json
+import math
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from accredit.randomness import keyed_seed
+from accredit.tasks.problems import (
+    BadRow,
+    ColumnMapping,
+    LoadedProblems,
+    OnBadRow,
+    RawRow,
+    load_problems,
+    unknown_name,
+)
+from accredit.types import EMPTY, Problem, Rollout, Verdict
+from accredit.verification.boxed import last_box
+
+START_TIMEOUT_S = 60.0
+"""Allowed where the process must import the package or make a problem."""
+
+
+def known_data_sets() -> list[str]:
+    """Names that `load_reasoning_gym` takes."""
+    return sorted(_config_classes())
+
+
+def load_reasoning_gym(
+    name: str,
+    size: int,
+    seed: int,
+    split: str = "train",
+    config: Mapping[str, Any] = EMPTY,
+    on_bad_row: OnBadRow = "stop",
+) -> LoadedProblems:
+    """`size` problems of one data set.
+
+    The package draws problem i with seed + i, so neighbouring seeds would share nearly
+    all problems; its seed is therefore hashed from (seed, name, split), and two splits
+    of one seed share none but by chance.
+
+    Args:
+        name: One of `known_data_sets()`.
+        size: Number of problems.
+        seed: The run's.
+        split: Given to the problems; part of the seed.
+        config: The data set's own options, by name.
+        on_bad_row: "stop" raises where the package fails to make a problem, "skip"
+            counts it.
+
+    Raises:
+        ValueError: unknown data set or option, or one the data set refuses.
+    """
+    classes = _config_classes()
+    if name not in classes:
+        known = sorted(classes)
+        raise ValueError(unknown_name("data set", name, known, "reasoning-gym"))
+    described = f"reasoning-gym's {name}"
+    fields = {field.name for field in dataclasses.fields(classes[name])}
+    options = sorted(fields - {"seed", "size"})
+    for option in config:
+        if option not in options:
+            raise ValueError(unknown_name("option", option, options, described))
+    if size < 1:
+        raise ValueError(f"size must be >= 1, got {size}")
+    package_seed = keyed_seed("reasoning_gym", seed, name, split) % 2**31
+    data = {"name": name, "config": dict(config), "seed": package_seed, "size": size}
+    columns = ColumnMapping(metadata=("data", "index"))
+    rows = _rows(data, split)
+    return load_problems(rows, described, columns, split, on_bad_row, unit="problem")
+
+
+def final_answer(completion: str) -> str:
+    """What a completion gives as its answer.
+
+    The text of the last complete `<answer>` tag, which is the package's convention, or
+    where there is none the whole completion; in either, the last complete box if any.
+    """
+    before, closing, _ = completion.rpartition("</answer>")
+    _, opening, inside = before.rpartition("<answer>")
+    text = inside if closing and opening else completion
+    content = last_box(text)
+    return (text if content is None else content).strip()
+
+
+class ReasoningGymVerifier:
+    """A `Verifier` that asks the package's scorers; one serves every data set of it.
+
+    A scorer that raises, gives no number or takes too long yields a verdict without a
+    reward. Not to be used from two threads at once.
+    """
+
+    def __init__(self, timeout_s: float = 5.0) -> None:
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s must be > 0, got {timeout_s}")
+        self.timeout_s = timeout_s
+        self._process: _Process | None = None
+
+    def verify(self, items: Sequence[tuple[Problem, str, Rollout]]) -> list[Verdict]:
+        """The data set's own score of each completion's final answer."""
+        return [
+            self.verdict(problem, final_answer(completion))
+            for problem, completion, _ in items
+        ]
+
+    def verdict(self, problem: Problem, answer: str | None) -> Verdict:
+        """The data set's own score of one answer."""
+        if not {"data", "index"} <= problem.metadata.keys():
+            return Verdict(None, "not a problem of reasoning-gym")
+        place = {key: problem.metadata[key] for key in ("data", "index")}
+        reply = self._scored(place, answer)
+        if reply is None:
+            self.close()
+            return Verdict(None, f"the scorer gave no answer within {self.timeout_s} s")
+        if "score" not in reply:
+            return Verdict(None, f"the scorer failed: {', '.join(reply.values())}")
+        if not math.isfinite(reply["score"]):
+            return Verdict(None, f"the scorer gave {reply['score']}")
+        return Verdict(reply["score"])
+
+    def _scored(
+        self, place: dict[str, Any], answer: str | None
+    ) -> dict[str, Any] | None:
+        if self._process is None:
+            self._process = _Process()
+            # Importing the package and making the problem are no part of the scoring.
+            if self._process.ask(place, START_TIMEOUT_S) is None:
+                return None
+        return self._process.ask({**place, "answer": answer}, self.timeout_s)
+
+    def gold_faults(self, problems: Sequence[Problem]) -> dict[str, Verdict]:
+        """Verdict by id of each problem whose own answer does not score 1.
+
+        Problems without an answer are passed over: their scorers know no single one.
+        """
+        given = [problem for problem in problems if problem.answer is not None]
+        verdicts = [self.verdict(problem, problem.answer) for problem in given]
+        return {
+            problem.id: verdict
+            for problem, verdict in zip(given, verdicts, strict=True)
+            if verdict.reward != 1.0
+        }
+
+    def close(self) -> None:
+        """Ends the process; the next answer starts another."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+
+
+class _Process:
+    """A running `gym_worker`: one line in, one line out."""
+
+    def __init__(self) -> None:
+        fixed = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        # Some data sets iterate over sets of text, whose order is the hash seed's.
+        fixed["PYTHONHASHSEED"] = "0"
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "accredit.tasks.gym_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **fixed},
+        )
+        self._unread = b""
+
+    def ask(
+        self, request: Mapping[str, Any], timeout_s: float
+    ) -> dict[str, Any] | None:
+        """The reply; None where the process died or said nothing in time."""
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(json.dumps(request).encode("ascii") + b"\n")
+            self._child.stdin.flush()
+        except OSError:
+            return None
+        reply = self._line(time.monotonic() + timeout_s)
+        return None if reply is None else json.loads(reply)
+
+    def _line(self, deadline: float) -> bytes | None:
+        assert self._child.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._child.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._unread:
+                left = deadline - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    return None
+                part = os.read(self._child.stdout.fileno(), 65_536)
+                if not part:
+                    return None
+                self._unread += part
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def end(self) -> None:
+        self._child.kill()
+        self._child.communicate()
+
+
+def _config_classes() -> dict[str, type]:
+    if importlib.util.find_spec("reasoning_gym") is None:
+        raise ValueError(
+            "the task `reasoning_gym` needs the package reasoning-gym, got none "
+            "installed; install accredit[tasks]"
+        )
+    from reasoning_gym.factory import DATASETS
+
+    return {name: config for name, (_, config) in DATASETS.items()}
+
+
+def _rows(data: dict[str, Any], split: str) -> Iterator[RawRow]:
+    """Problems as rows, made by a process of their own."""
+    process = _Process()
+    try:
+        for index in range(data["size"]):
+            entry = process.ask({"data": data, "index": index}, START_TIMEOUT_S)
+            if entry is None:
+                process.end()
+                process = _Process()
+                detail = f"nothing within {START_TIMEOUT_S} s"
+                yield BadRow(index + 1, "cannot be made", detail)
+            elif "refused" in entry:
+                raise ValueError(
+                    f"options must suit reasoning-gym's {data['name']}, got "
+                    f"{data['config']}: {entry['refused']}"
+                )
+            elif "error" in entry:
+                yield BadRow(index + 1, "cannot be made", entry["error"])
+            else:
+                name = f"{data['name']}-{data['seed']}-{index}"
+                row = {"id": name, "prompt": entry["question"], "split": split}
+                row |= {"answer": entry["answer"], "data": data, "index": index}
+                yield index + 1, row
+    finally:
+        process.end()

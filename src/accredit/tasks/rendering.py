@@ -1,0 +1,196 @@
+"""Between text and token ids: problems to prompts, completions to text.
+
+A prompt is rendered once, by the tokenizer's chat template or as plain text, and its
+length is measured on the very ids that are sent to the engine. Nothing is cut: what
+does not fit is left out, with a reason. A policy's text is never encoded again.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+from accredit.tasks.problems import shortened, without_surrogates
+from accredit.types import Message, Problem, Prompt
+
+Tokenizer: TypeAlias = Any
+"""A tokenizer of transformers, whose own annotations are too wide to check against."""
+
+Chat = Literal["auto", "template", "plain"]
+"""auto: through the chat template where the tokenizer has one, else plain text."""
+
+
+class Rendered(NamedTuple):
+    """Prompts in the order of their problems, and what was left out."""
+
+    prompts: tuple[Prompt, ...]
+    dropped: dict[str, str]
+    """Reason by problem id."""
+    num_unknown: int = 0
+    """Prompts in which the tokenizer met text that it has no token for."""
+
+
+class DoesNotFit(ValueError):
+    """A problem that the tokenizer or its chat template cannot express."""
+
+
+def render(
+    problem: Problem, tokenizer: Tokenizer, chat: Chat = "auto", system: str = ""
+) -> Prompt:
+    """One problem as token ids.
+
+    Ids come straight from the tokenizer: of the template's text, with the opening of
+    the assistant's turn, or of the messages' texts joined by a blank line. A tokenizer
+    that puts BOS before every text puts exactly one here, whether or not its template
+    writes it.
+
+    Args:
+        problem: Whose messages to render.
+        tokenizer: Of the policy.
+        chat: Which of the two ways; "template" demands a template.
+        system: Opens the conversation, unless the problem brings its own system turn.
+
+    Raises:
+        DoesNotFit: the template refuses the messages, or nothing is left of them.
+    """
+    (ids,) = _token_ids([_turns(problem, system)], tokenizer, chat)
+    if isinstance(ids, str):
+        raise DoesNotFit(f"problem {problem.id!r} cannot be rendered: {ids}")
+    return Prompt(problem, ids)
+
+
+def render_all(
+    problems: Sequence[Problem],
+    tokenizer: Tokenizer,
+    max_prompt_tokens: int,
+    chat: Chat = "auto",
+    system: str = "",
+) -> Rendered:
+    """All problems as token ids, in batches; what does not fit is left out.
+
+    Raises:
+        ValueError: nothing fits.
+    """
+    if max_prompt_tokens < 1:
+        raise ValueError(f"max_prompt_tokens must be >= 1, got {max_prompt_tokens}")
+    turns = [_turns(problem, system) for problem in problems]
+    prompts: list[Prompt] = []
+    dropped: dict[str, str] = {}
+    for problem, ids in zip(problems, _token_ids(turns, tokenizer, chat), strict=True):
+        if isinstance(ids, str):
+            dropped[problem.id] = ids
+        elif len(ids) > max_prompt_tokens:
+            dropped[problem.id] = f"{len(ids)} tokens, limit {max_prompt_tokens}"
+        else:
+            prompts.append(Prompt(problem, ids))
+    if not prompts:
+        first = next(iter(dropped.items()), ("none", "there are no problems"))
+        raise ValueError(
+            f"at least one of {len(problems)} problems must fit as a prompt, got none "
+            f"(problem {first[0]!r}: {first[1]}); raise max_prompt_tokens or check the "
+            "data and the tokenizer"
+        )
+    ends = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+    unknown = {tokenizer.unk_token_id}.difference(ends)
+    num_unknown = sum(not unknown.isdisjoint(prompt.token_ids) for prompt in prompts)
+    return Rendered(tuple(prompts), dropped, num_unknown)
+
+
+def decode_completion(
+    tokenizer: Tokenizer, token_ids: Sequence[int], stop_token_ids: Collection[int]
+) -> str:
+    """What a completion says: without its stop token and other special tokens."""
+    return decode_completions(tokenizer, [token_ids], stop_token_ids)[0]
+
+
+def decode_completions(
+    tokenizer: Tokenizer,
+    completions: Sequence[Sequence[int]],
+    stop_token_ids: Collection[int],
+) -> list[str]:
+    """`decode_completion` of many.
+
+    Only a stop token at the very end is taken off; one in the middle was the policy's
+    text and shows unless it is special. Spaces are never tidied.
+    """
+    if not completions:
+        return []
+    spans = [
+        list(ids[:-1] if len(ids) and ids[-1] in stop_token_ids else ids)
+        for ids in completions
+    ]
+    texts = tokenizer.batch_decode(
+        spans, skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+    return [without_surrogates(text) for text in texts]
+
+
+def decoder(
+    tokenizer: Tokenizer, stop_token_ids: Collection[int]
+) -> Callable[[Sequence[Sequence[int]]], list[str]]:
+    """`decode_completions` with tokenizer and stop tokens filled in."""
+    stops = frozenset(stop_token_ids)
+    return lambda completions: decode_completions(tokenizer, completions, stops)
+
+
+def _turns(problem: Problem, system: str) -> tuple[Message, ...]:
+    opened = problem.messages[0].role in ("system", "developer")
+    if not system or opened:
+        return problem.messages
+    return (Message("system", system), *problem.messages)
+
+
+def _token_ids(
+    conversations: Sequence[Sequence[Message]], tokenizer: Tokenizer, chat: Chat
+) -> list[tuple[int, ...] | str]:
+    """Ids of each conversation, or why it has none."""
+    has_template = bool(tokenizer.chat_template)
+    if chat == "template" and not has_template:
+        raise ValueError(
+            "chat = 'template' needs a tokenizer with a chat template, got one without;"
+            " use 'auto' or 'plain'"
+        )
+    if chat == "plain" or not has_template:
+        texts: list[str | DoesNotFit] = [
+            "\n\n".join(turn.content for turn in turns) for turns in conversations
+        ]
+    else:
+        texts = [_templated(turns, tokenizer) for turns in conversations]
+    written = [text for text in texts if isinstance(text, str)]
+    opening = _opening_ids(tokenizer)
+    encoded = iter(
+        tokenizer(written, add_special_tokens=False)["input_ids"] if written else []
+    )
+    return [
+        str(text) if isinstance(text, DoesNotFit) else _opened(next(encoded), opening)
+        for text in texts
+    ]
+
+
+def _templated(turns: Sequence[Message], tokenizer: Tokenizer) -> str | DoesNotFit:
+    from jinja2 import TemplateError
+
+    try:
+        return tokenizer.apply_chat_template(
+            [{"role": turn.role, "content": turn.content} for turn in turns],
+            add_generation_prompt=True,
+            tokenize=False,
+        )
+    except (TemplateError, TypeError, ValueError, KeyError) as error:
+        return DoesNotFit(f"the chat template refuses it: {shortened(str(error))}")
+
+
+def _opening_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """What the tokenizer itself puts before any text, e.g. BOS; never what it appends,
+    since a prompt that ends with EOS asks for nothing.
+    """
+    around_nothing = tokenizer("", add_special_tokens=True)["input_ids"]
+    begins = around_nothing[:1] == [tokenizer.bos_token_id]
+    return (tokenizer.bos_token_id,) if begins else ()
+
+
+def _opened(ids: Sequence[int], opening: tuple[int, ...]) -> tuple[int, ...] | str:
+    start = 0
+    while opening and start < len(ids) and ids[start] == opening[0]:
+        start += 1
+    if start == len(ids):
+        return "the tokenizer finds no token in it"
+    return (*opening, *ids[start:])

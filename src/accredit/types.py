@@ -1,0 +1,512 @@
+"""The nouns of the library: what travels from a problem to an update.
+
+    Problem --tokenizer--> Prompt --engine, environment--> Rollout --verifier--> Verdict
+    Prompt + (Rollout, Verdict) x group_size --> Group --collate--> Batch
+    Batch --critic--> values --credit rule--> Credit --learner--> PolicyUpdate
+
+Alignment law: index t of every per-token tensor speaks about `token_ids[t]`; `values`
+has one more column, because a sequence of T tokens has T + 1 prefixes and `values[t]`
+is V of the prefix `token_ids[:t]`. Masks are always True = keep. `None` is not 0.
+
+Every type is frozen and checked when it is born. This module knows no model, no text
+and no algorithm.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+class StopReason(StrEnum):
+    """Why a rollout ended, as told by the engine or the environment, never guessed."""
+
+    STOP = "stop"
+    """The policy sampled a stop token."""
+    LENGTH = "length"
+    """The token budget ran out: truncated, which is not finished."""
+    CHUNK = "chunk"
+    """Stopped at a chunk border on purpose; the critic values what follows."""
+    ENVIRONMENT = "environment"
+    """The environment ended the episode (solved, or no turns left)."""
+    FAILURE = "failure"
+    """The engine or the environment failed; the rollout is data for nobody."""
+
+    @property
+    def finished(self) -> bool:
+        """True where nothing would have followed, so that no value is bootstrapped."""
+        return self in (StopReason.STOP, StopReason.ENVIRONMENT)
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One row of a data set: what is asked, and what its verifier needs to know."""
+
+    id: str
+    messages: tuple[Message, ...]
+    answer: str | None = None
+    split: str = "train"
+    metadata: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    """JSON values the task's own verifier or environment reads."""
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            raise ValueError("a problem needs a non-empty id, got ''")
+        if not self.messages:
+            raise ValueError(f"problem {self.id!r} must have a message, got none")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A problem as the token ids that are sent to the engine."""
+
+    problem: Problem
+    token_ids: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.token_ids:
+            raise ValueError(f"prompt of {self.problem.id!r} must not be empty")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn. The log-probs are of exactly this distribution."""
+
+    temperature: float = 1.0
+    """Divides the logits; 0 means greedy, with log-probs taken at temperature 1."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0 keeps the whole vocabulary."""
+
+    def __post_init__(self) -> None:
+        if not (self.temperature >= 0 and math.isfinite(self.temperature)):
+            raise ValueError(f"temperature must be >= 0, got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k must be >= 0 (0 keeps all), got {self.top_k}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One span to generate: continue `token_ids` by at most `max_new_tokens`."""
+
+    token_ids: tuple[int, ...]
+    max_new_tokens: int
+    key: int
+    """Seed of this request's draws; see `randomness.keyed_seed`."""
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What the engine sampled for one request, stop token included."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    """Nats, of each sampled token under the distribution it was drawn from."""
+    stop_reason: StopReason
+
+    def __post_init__(self) -> None:
+        if len(self.token_ids) != len(self.logprobs):
+            raise ValueError(
+                "a completion needs one log-prob a token, got "
+                f"{len(self.token_ids)} tokens and {len(self.logprobs)} log-probs"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """One trajectory and the record of how it was sampled."""
+
+    prompt: Prompt
+    token_ids: Int[Tensor, " token"]
+    """Prompt, completion and observations, as sampled and sent; never re-encoded."""
+    sampled: Bool[Tensor, " token"]
+    """True where the policy chose the token."""
+    sampling_logprobs: Float[Tensor, " token"]
+    """The engine's log-probs, nats; exactly 0 where nothing was sampled."""
+    stop_reason: StopReason
+    sample: int = 0
+    """Index among the siblings of its prompt."""
+    policy_versions: tuple[int, int] = (0, 0)
+    """Oldest and newest policy that sampled a token of it."""
+
+    def __post_init__(self) -> None:
+        lengths = [len(self.token_ids), len(self.sampled), len(self.sampling_logprobs)]
+        if len(set(lengths)) != 1:
+            raise ValueError(
+                "token_ids, sampled and sampling_logprobs must have one length, "
+                f"got {lengths} for {self.prompt.problem.id!r}"
+            )
+        logprobs = self.sampling_logprobs
+        if not bool(torch.isfinite(logprobs).all()) or bool((logprobs > 1e-4).any()):
+            raise ValueError(
+                "sampling_logprobs must be finite and <= 0, got "
+                f"[{float(logprobs.min())}, {float(logprobs.max())}] "
+                f"for {self.prompt.problem.id!r}"
+            )
+        if bool(logprobs[~self.sampled].any()):
+            raise ValueError("sampling_logprobs must be 0 where nothing was sampled")
+        if self.policy_versions[0] > self.policy_versions[1]:
+            raise ValueError(f"oldest version exceeds newest: {self.policy_versions}")
+
+    @property
+    def completion_ids(self) -> list[int]:
+        """Everything after the prompt, observations included."""
+        return self.token_ids[len(self.prompt.token_ids) :].tolist()
+
+    @property
+    def num_sampled(self) -> int:
+        """Number of tokens the policy chose."""
+        return int(self.sampled.sum())
+
+    @property
+    def spans(self) -> tuple[tuple[int, int], ...]:
+        """(prefix length, new tokens) of each request, for the FLOP ledgers."""
+        flags = [False, *self.sampled.tolist(), False]
+        edges = [t for t in range(1, len(flags)) if flags[t] != flags[t - 1]]
+        starts, ends = edges[::2], edges[1::2]
+        return tuple((s - 1, e - s) for s, e in zip(starts, ends, strict=True))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a verifier says of one rollout. None is 'cannot tell', which is not 0."""
+
+    reward: float | None
+    reason: str = ""
+    parts: Mapping[str, float] = field(default_factory=lambda: EMPTY)
+    """Named components of the reward, for the report."""
+
+    def __post_init__(self) -> None:
+        if self.reward is not None and not math.isfinite(self.reward):
+            raise ValueError(f"a reward must be finite or None, got {self.reward}")
+        if self.reward is None and not self.reason:
+            raise ValueError("a verdict without a reward needs a reason")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Siblings of one prompt, each with its verdict."""
+
+    prompt: Prompt
+    rollouts: tuple[Rollout, ...]
+    verdicts: tuple[Verdict, ...]
+
+    def __post_init__(self) -> None:
+        if not self.rollouts or len(self.rollouts) != len(self.verdicts):
+            raise ValueError(
+                "a group needs as many verdicts as rollouts and at least one, got "
+                f"{len(self.rollouts)} rollouts and {len(self.verdicts)} verdicts"
+            )
+        strangers = {r.prompt.problem.id for r in self.rollouts}
+        if strangers != {self.prompt.problem.id}:
+            raise ValueError(
+                f"all rollouts of a group answer {self.prompt.problem.id!r}, "
+                f"got {sorted(strangers)}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Rollouts of many groups as right-padded tensors."""
+
+    token_ids: Int[Tensor, "rollout token"]
+    token_mask: Bool[Tensor, "rollout token"]
+    """True at real tokens, False at right padding."""
+    sampled: Bool[Tensor, "rollout token"]
+    sampling_logprobs: Float[Tensor, "rollout token"]
+    rewards: Float[Tensor, " rollout"]
+    """As verified; 0 where `verified` is False, and never read there."""
+    verified: Bool[Tensor, " rollout"]
+    truncated: Bool[Tensor, " rollout"]
+    group_index: Int[Tensor, " rollout"]
+    """Which group each rollout belongs to, 0..num_groups-1, in order."""
+
+    def __post_init__(self) -> None:
+        shapes = {
+            "token_ids": self.token_ids.shape,
+            "token_mask": self.token_mask.shape,
+            "sampled": self.sampled.shape,
+            "sampling_logprobs": self.sampling_logprobs.shape,
+        }
+        if len(set(shapes.values())) != 1:
+            raise ValueError(f"per-token tensors must have one shape, got {shapes}")
+        rows = {
+            "token_ids": len(self.token_ids),
+            "rewards": len(self.rewards),
+            "verified": len(self.verified),
+            "truncated": len(self.truncated),
+            "group_index": len(self.group_index),
+        }
+        if len(set(rows.values())) != 1:
+            raise ValueError(f"a batch needs one row a rollout, got {rows}")
+        if bool((self.sampled & ~self.token_mask).any()):
+            raise ValueError("padding cannot be sampled: sampled must imply token_mask")
+
+    @property
+    def num_rollouts(self) -> int:
+        """Rows."""
+        return len(self.token_ids)
+
+    @property
+    def trainable(self) -> Bool[Tensor, "rollout token"]:
+        """Sampled tokens of verified rollouts: what a policy loss may touch."""
+        return self.sampled & self.verified[:, None]
+
+    def rows(self, index: Int[Tensor, " row"]) -> "Batch":
+        """The named rows, with their padding."""
+        return Batch(
+            self.token_ids[index],
+            self.token_mask[index],
+            self.sampled[index],
+            self.sampling_logprobs[index],
+            self.rewards[index],
+            self.verified[index],
+            self.truncated[index],
+            self.group_index[index],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Credit:
+    """What each sampled token is worth, and what a critic should have said."""
+
+    advantages: Float[Tensor, "rollout token"]
+    """Reward units; exactly 0 where not trainable."""
+    value_targets: Float[Tensor, "rollout prefix"] | None = None
+    """None where the critic has no parameters."""
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyUpdate:
+    """What the learner did with one batch; all per-token tensors align with it."""
+
+    old_logprobs: Float[Tensor, "rollout token"]
+    logprobs: Float[Tensor, "rollout token"]
+    """As seen by the optimizer step that used the row, before that step."""
+    entropies: Float[Tensor, "rollout token"]
+    """Nats, at the sampling temperature, where sampled."""
+    reference_logprobs: Float[Tensor, "rollout token"] | None
+    losses: tuple[float, ...]
+    """The optimised scalar of each optimizer step."""
+    gradient_norms: tuple[float, ...]
+    """L2, before clipping; NaN where the step was skipped."""
+    learning_rate: float
+    num_skipped: int
+    """Optimizer steps left out because loss or gradient was not finite, or empty."""
+    num_forward_tokens: int
+    num_backward_tokens: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a step spent; sums up over a run. FLOPs are counts, not rates."""
+
+    decode_flops: float = 0.0
+    prefill_flops: float = 0.0
+    train_flops: float = 0.0
+    evaluation_flops: float = 0.0
+    tokens_generated: int = 0
+    num_verifications: int = 0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.decode_flops + other.decode_flops,
+            self.prefill_flops + other.prefill_flops,
+            self.train_flops + other.train_flops,
+            self.evaluation_flops + other.evaluation_flops,
+            self.tokens_generated + other.tokens_generated,
+            self.num_verifications + other.num_verifications,
+        )
+
+    @property
+    def total_flops(self) -> float:
+        """The full ledger."""
+        return (
+            self.decode_flops
+            + self.prefill_flops
+            + self.train_flops
+            + self.evaluation_flops
+        )
+
+
+@dataclass(frozen=True)
+class State:
+    """All that an algorithm carries between steps; a checkpoint saves it whole."""
+
+    step: int = 0
+    num_drawn: int = 0
+    """Problems drawn so far; with the seed it fixes which come next."""
+    cost: Cost = Cost()
+    counters: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    """Running counts (skipped steps, dropped groups, ...), by metric name."""
+    memory: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    """An algorithm's own buffers and gates, as JSON values."""
+
+    def advance(self, cost: Cost, **changes: Any) -> "State":
+        """The state after one more step that spent `cost`."""
+        return replace(self, step=self.step + 1, cost=self.cost + cost, **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """Everything one step saw and did: what metrics and `inspect` are made from."""
+
+    groups: tuple[Group, ...]
+    batch: Batch
+    shaped_rewards: Float[Tensor, " rollout"]
+    values: Float[Tensor, "rollout prefix"]
+    credit: Credit
+    policy: PolicyUpdate | None
+    """None when nothing could be trained on and the update was skipped."""
+    cost: Cost
+    times_s: Mapping[str, float]
+    counts: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    """What happened this step that must not stay silent, by metric name."""
+
+
+@runtime_checkable
+class PolicyLoss(Protocol):
+    """A loss per sampled token, neither masked out nor averaged by the caller."""
+
+    def __call__(
+        self,
+        logprobs: Float[Tensor, "rollout token"],
+        old_logprobs: Float[Tensor, "rollout token"],
+        advantages: Float[Tensor, "rollout token"],
+        sampled: Bool[Tensor, "rollout token"],
+    ) -> Float[Tensor, "rollout token"]: ...
+
+
+@runtime_checkable
+class Aggregation(Protocol):
+    """The weight of each token's loss, so that the objective is their plain sum."""
+
+    def __call__(
+        self,
+        sampled: Bool[Tensor, "rollout token"],
+        group_index: Int[Tensor, " rollout"],
+    ) -> Float[Tensor, "rollout token"]: ...
+
+
+@runtime_checkable
+class Correction(Protocol):
+    """A detached weight per token for the gap between engine and trainer."""
+
+    def __call__(
+        self,
+        old_logprobs: Float[Tensor, "rollout token"],
+        sampling_logprobs: Float[Tensor, "rollout token"],
+        sampled: Bool[Tensor, "rollout token"],
+    ) -> Float[Tensor, "rollout token"]: ...
+
+
+@dataclass(frozen=True)
+class Objective:
+    """How advantages are spent: what the learner minimises."""
+
+    loss: PolicyLoss
+    aggregation: Aggregation
+    correction: Correction | None = None
+    kl_estimator: Callable[[Tensor, Tensor], Float[Tensor, "rollout token"]] | None = (
+        None
+    )
+    """Called with (logprobs, reference_logprobs); None needs no reference."""
+    kl_coefficient: float = 0.0
+    entropy_coefficient: float = 0.0
+    num_minibatches: int = 1
+    num_epochs: int = 1
+    old_from_engine: bool = False
+    """True takes the engine's log-probs as `old_logprobs` (no frozen old policy)."""
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Produces tokens. Knows no text, no problem and no reward."""
+
+    version: int
+    """Of the policy it samples from."""
+
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling
+    ) -> list[Completion]: ...
+
+    def load(self, model: Any, version: int) -> None: ...
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """Scores finished rollouts; a failure of the world is a verdict, not a crash."""
+
+    def verify(
+        self, items: Sequence[tuple[Problem, str, Rollout]]
+    ) -> list[Verdict]: ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """How a rollout happens: prompts in, verified groups out."""
+
+    def roll_out(
+        self,
+        prompts: Sequence[Prompt],
+        group_size: int,
+        sampling: Sampling,
+        key: tuple[int | str, ...],
+    ) -> list[Group]: ...
+
+
+@runtime_checkable
+class Critic(Protocol):
+    """Who estimates V of every prefix."""
+
+    def values(
+        self, batch: Batch, rewards: Float[Tensor, " rollout"]
+    ) -> Float[Tensor, "rollout prefix"]: ...
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """Takes gradient steps and owns weights, optimizer and schedule."""
+
+    version: int
+    model: Any
+
+    def logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]: ...
+
+    def reference_logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]: ...
+
+    def update_policy(
+        self, batch: Batch, advantages: Tensor, objective: Objective, seed: int
+    ) -> PolicyUpdate: ...
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> None: ...
+
+
+@runtime_checkable
+class ProblemSource(Protocol):
+    """An endless, seeded, resumable order over prompts: epoch by epoch, reshuffled."""
+
+    def draw(self, start: int, count: int) -> Iterable[Prompt]: ...

@@ -1,0 +1,123 @@
+"""A user's own reward: one Python function, which a recipe names `module:function`."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from accredit.types import Problem, Rollout, Verdict
+from accredit.verification.normalize import without_lone_surrogates
+from accredit.verification.pool import Failure, Outcome, Pool, StartError, Task
+from accredit.verification.screening import unscorable
+from accredit.verification.user_function import split_name
+
+_FACTORY = "accredit.verification.user_function:scorer"
+
+
+class FunctionVerifier:
+    """`reward(completion: str, problem) -> float | None`, called in a killable worker.
+
+    `problem` has the fields of `types.Problem`. Whatever goes wrong in the function is
+    a verdict of None that says so: an exception, no answer by the deadline, NaN, more
+    than one number. The current directory can be imported from; what the function
+    prints goes to standard error.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        num_workers: int = 1,
+        timeout_s: float = 10.0,
+        memory_bytes: int | None = None,
+        start_timeout_s: float = 60.0,
+    ) -> None:
+        """Starts nothing yet; `check` says whether the function can be loaded.
+
+        Args:
+            name: `module:function`.
+            num_workers: Processes that call it, started when first needed.
+            timeout_s: Seconds for one call.
+            memory_bytes: Address space of one worker; None sets no limit.
+            start_timeout_s: Seconds for importing the module.
+        """
+        split_name(name)
+        if timeout_s <= 0:
+            raise ValueError(f"timeout_s must be > 0, got {timeout_s}")
+        self._name = name
+        self._timeout_s = timeout_s
+        task = Task(
+            _FACTORY,
+            arguments=(name,),
+            memory_bytes=memory_bytes,
+            start_timeout_s=start_timeout_s,
+            import_path=(os.getcwd(), *(entry or os.getcwd() for entry in sys.path)),
+        )
+        self._pool = Pool(task, num_workers)
+
+    def check(self) -> None:
+        """Loads the function once, in a worker.
+
+        Raises:
+            ValueError: The module or the function is missing, or does not import.
+        """
+        try:
+            self._pool.check()
+        except StartError as error:
+            raise ValueError(_start_failure(self._name, error)) from error
+
+    def verify(self, items: Sequence[tuple[Problem, str, Rollout]]) -> list[Verdict]:
+        """One verdict an item, in order."""
+        excluded = [unscorable(problem, rollout) for problem, _, rollout in items]
+        calls = [
+            [without_lone_surrogates(completion), _record(problem)]
+            for (problem, completion, _), verdict in zip(items, excluded, strict=True)
+            if verdict is None
+        ]
+        outcomes = iter(self._pool.run(calls, self._timeout_s))
+        return [verdict or self._verdict(next(outcomes)) for verdict in excluded]
+
+    def _verdict(self, outcome: Outcome) -> Verdict:
+        if outcome.failure is Failure.TIMEOUT:
+            return self._invalid(f"took longer than {self._timeout_s:g} s")
+        if outcome.failure is Failure.START:
+            return self._invalid(f"could not be loaded: {outcome.detail}")
+        if outcome.failure is not None:
+            return self._invalid(f"ended its process ({outcome.detail})")
+        if "invalid" in outcome.value:
+            return self._invalid(outcome.value["invalid"])
+        reward = outcome.value["reward"]
+        return self._invalid("returned None") if reward is None else Verdict(reward)
+
+    def _invalid(self, story: str) -> Verdict:
+        reason = f"reward function {self._name!r} {story}"
+        return Verdict(None, without_lone_surrogates(reason))
+
+    def close(self) -> None:
+        """Ends the workers."""
+        self._pool.close()
+
+
+def _start_failure(name: str, error: StartError) -> str:
+    if error.kind == "ValueError":
+        return error.detail
+    return f"reward function {name!r} must be loadable, got {error}"
+
+
+def _record(problem: Problem) -> dict[str, Any]:
+    return {
+        "id": problem.id,
+        "messages": [dataclasses.asdict(message) for message in problem.messages],
+        "answer": problem.answer,
+        "split": problem.split,
+        "metadata": _plain(problem.metadata),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """JSON containers instead of the read-only ones a `Problem` may hold."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value

@@ -1,0 +1,104 @@
+"""Right is what is worth what the gold answer is worth, decided in killable workers."""
+
+from collections.abc import Sequence
+
+from accredit.types import Problem, Rollout, Verdict
+from accredit.verification.boxed import Extraction, last_box
+from accredit.verification.comparing import FACTORY, GOLD_READ
+from accredit.verification.normalize import (
+    MAX_ANSWER_CHARACTERS,
+    spelling,
+    without_lone_surrogates,
+)
+from accredit.verification.pool import Failure, Outcome, Pool, Task, plain_environment
+from accredit.verification.screening import unscorable, without_gold
+
+
+class MathVerifier:
+    """Reward 1 for an answer equal to the gold answer, 0 for another or for none.
+
+    None where nobody can tell: a gold answer in prose, a crash, a gold answer that
+    itself takes too long. An *answer* that takes too long is wrong. What counts as
+    equal is in `equivalence`; answers spelled like the gold one need no worker.
+    """
+
+    def __init__(
+        self,
+        num_workers: int = 2,
+        timeout_s: float = 4.0,
+        extract: Extraction = last_box,
+        memory_bytes: int = 2 << 30,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            num_workers: Processes that compare, started when first needed.
+            timeout_s: Seconds for one comparison.
+            extract: Where a completion says its answer.
+            memory_bytes: Address space of one worker.
+        """
+        if timeout_s <= 0:
+            raise ValueError(f"timeout_s must be > 0, got {timeout_s}")
+        self._timeout_s = timeout_s
+        self._extract = extract
+        task = Task(FACTORY, (), memory_bytes, environment=plain_environment())
+        self._pool = Pool(task, num_workers)
+
+    def verify(self, items: Sequence[tuple[Problem, str, Rollout]]) -> list[Verdict]:
+        """One verdict an item, in order; equal questions are asked once."""
+        verdicts: list[Verdict | None] = []
+        questions: list[tuple[str, str]] = []
+        for problem, completion, rollout in items:
+            excluded = unscorable(problem, rollout) or without_gold(problem)
+            gold = without_lone_surrogates(problem.answer or "")
+            answer = self._extract(without_lone_surrogates(completion))
+            verdicts.append(excluded or _obvious_verdict(gold, answer))
+            questions.append((gold, answer or ""))
+        open_questions = [
+            question
+            for question, verdict in zip(questions, verdicts, strict=True)
+            if verdict is None
+        ]
+        answered = self._answered(list(dict.fromkeys(open_questions)))
+        return [
+            verdict or answered[question]
+            for question, verdict in zip(questions, verdicts, strict=True)
+        ]
+
+    def _answered(
+        self, questions: list[tuple[str, str]]
+    ) -> dict[tuple[str, str], Verdict]:
+        outcomes = self._pool.run(questions, self._timeout_s)
+        return {
+            question: self._verdict(outcome)
+            for question, outcome in zip(questions, outcomes, strict=True)
+        }
+
+    def _verdict(self, outcome: Outcome) -> Verdict:
+        if outcome.failure is Failure.TIMEOUT and outcome.milestone == GOLD_READ:
+            return Verdict(0.0, f"the answer took longer than {self._timeout_s:g} s")
+        if outcome.failure is not None:
+            reason = f"the comparison failed ({outcome.failure}: {outcome.detail})"
+            return Verdict(None, without_lone_surrogates(reason))
+        equal, reason = outcome.value["equal"], outcome.value["reason"]
+        return Verdict(None if equal is None else float(equal), reason)
+
+    def close(self) -> None:
+        """Ends the workers."""
+        self._pool.close()
+
+
+def _obvious_verdict(gold: str, answer: str | None) -> Verdict | None:
+    if answer is None:
+        return Verdict(0.0, "no answer was given")
+    if not answer.strip():
+        return Verdict(0.0, "the answer is empty")
+    if gold.strip() == answer.strip():
+        return Verdict(1.0)
+    if len(gold) > MAX_ANSWER_CHARACTERS:
+        return Verdict(None, f"the gold answer has {len(gold)} characters")
+    if len(answer) > MAX_ANSWER_CHARACTERS:
+        return Verdict(0.0, f"the answer has {len(answer)} characters")
+    if spelling(gold) == spelling(answer):
+        return Verdict(1.0)
+    return None

@@ -1,0 +1,22 @@
+"""A seeded record and a whole run, shared by the tests of `reports`."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from synthetic_run import synthetic_record, write_synthetic_run
+
+from accredit.reports.run_directory import RunDirectory
+from accredit.types import Record
+
+
+@pytest.fixture
+def record() -> Record:
+    return synthetic_record(np.random.default_rng(11), skill=0.5)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """Read only: tests that change a run make their own."""
+    path: Path = tmp_path_factory.mktemp("runs") / "walk-grpo"
+    return write_synthetic_run(path, num_steps=30)

@@ -1,0 +1,82 @@
+"""Runs that look alive and learn nothing are called out, once."""
+
+import pytest
+
+from accredit.reports.alarms import ALARMS, new_warning_lines, warning_lines
+
+
+def history(num_steps: int, **metrics) -> list[dict]:
+    named = {key.replace("__", "/"): value for key, value in metrics.items()}
+    return [{"step": step, **named} for step in range(1, num_steps + 1)]
+
+
+DEAD = {"length__truncated_share": 1.0, "reward__mean": 0.0}
+
+
+def test_b091_all_truncated_without_reward_is_a_loud_warning():
+    (line,) = warning_lines(history(5, **DEAD))
+    assert line.startswith("steps 1-5 (5 steps): every rollout ran out of tokens")
+    assert warning_lines(history(4, **DEAD)) == []
+    assert warning_lines(history(9, **(DEAD | {"reward__mean": 0.01}))) == []
+
+
+def test_b098_negative_explained_variance_is_a_warning_after_n_steps():
+    rows = history(12, critic__explained_variance=-5.28)
+    assert "explained variance was below 0" in warning_lines(rows)[0]
+    assert warning_lines(history(12, critic__explained_variance=0.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "bad", "good", "words"),
+    [
+        ("group__all_equal_share", 1.0, 0.9, "no signal"),
+        ("reward__invalid_share", 0.11, 0.1, "could not be verified"),
+        ("rollout__failure_share", 0.2, 0.0, "failed in the engine"),
+        ("policy__clip_share", 0.31, 0.3, "clipped"),
+        ("mismatch__kl_k3_mean", 0.02, 0.015, "disagree"),
+        ("policy__entropy_mean", 0.005, 0.01, "entropy"),
+        ("policy__num_skipped", 1, 0, "skipped"),
+    ],
+)
+def test_each_threshold_has_two_sides(key, bad, good, words):
+    (line,) = warning_lines(history(5, **{key: bad}))
+    assert words in line
+    assert warning_lines(history(5, **{key: good})) == []
+
+
+def test_a_streak_must_not_be_interrupted():
+    rows = history(9, policy__clip_share=0.5)
+    rows[4]["policy/clip_share"] = 0.0
+    assert warning_lines(rows) == []
+
+
+def test_steps_without_the_metric_neither_feed_nor_end_a_streak():
+    rows = history(7, critic__explained_variance=-1.0)
+    del rows[2]["critic/explained_variance"]
+    rows[4]["critic/explained_variance"] = None
+    assert warning_lines(rows)[0].startswith("steps 1-7 (5 steps)")
+    assert warning_lines(rows[:6]) == []
+
+
+def test_a_past_streak_stays_in_the_report_with_its_steps():
+    rows = history(6, policy__clip_share=0.5) + history(6, policy__clip_share=0.0)
+    assert warning_lines(rows)[0].startswith("steps 1-6 (6 steps)")
+
+
+def test_a_warning_is_told_live_exactly_once():
+    rows = history(20, **DEAD)
+    told = [new_warning_lines(rows[: n + 1]) for n in range(20)]
+    assert [len(lines) for lines in told] == [0] * 4 + [1] + [0] * 15
+
+
+def test_a_step_without_the_metric_does_not_repeat_a_warning():
+    rows = [*history(5, critic__explained_variance=-1.0), {"step": 6}]
+    assert new_warning_lines(rows) == []
+    assert new_warning_lines([]) == []
+
+
+def test_every_alarm_reads_a_documented_key():
+    from test_metrics import documented_keys
+
+    known = documented_keys("Every step")
+    assert {key for alarm in ALARMS for key in alarm.keys} <= known

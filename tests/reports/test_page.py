@@ -1,0 +1,228 @@
+"""One self-contained page for any run; completions are text, whatever they hold."""
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+
+import pytest
+from synthetic_run import ATTACK, RECIPE, decode
+
+from accredit.reports.environment import environment
+from accredit.reports.page import report_page, run_title, with_costs, write_report
+from accredit.reports.rollouts import rollout_rows
+from accredit.reports.run_directory import RunDirectory
+from accredit.reports.samples import (
+    chosen_rollouts,
+    credit_scale,
+    printable,
+    sample_view,
+)
+
+VOID = {"meta", "input", "br", "link", "img"}
+SVG_LEAVES = {"path", "use", "rect"}
+
+
+class Outline(HTMLParser):
+    """Tags, attributes and scripts, as a browser would see them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.scripts: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_startendtag(self, tag, attrs):
+        self.attributes += [(tag, name, value) for name, value in attrs]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+
+
+@pytest.fixture(scope="module")
+def page(finished_run) -> str:
+    return report_page(finished_run)
+
+
+def test_the_page_is_balanced_html(page):
+    assert Outline(page).open == []
+    assert page.startswith("<!doctype html>")
+
+
+def test_nothing_is_loaded_from_elsewhere(page):
+    outline = Outline(page)
+    for tag, name, value in outline.attributes:
+        if name in ("src", "srcset", "data", "action"):
+            pytest.fail(f"{tag} loads {value}")
+        if name in ("href", "xlink:href"):
+            assert value is not None and value.startswith("#")
+    assert "@import" not in page
+    assert not re.findall(r"url\((?!#)", page)
+
+
+def test_only_the_pages_own_script_may_run(page):
+    (script,) = Outline(page).scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = "default-src 'none'; style-src 'unsafe-inline'; "
+    assert f"{policy}script-src 'sha256-{digest}'" in page
+    assert not [a for a in Outline(page).attributes if a[1].startswith("on")]
+
+
+def test_completions_prompts_and_reasons_are_escaped(tmp_path, record):
+    run = RunDirectory(tmp_path / "run")
+    run.start(RECIPE | {"task": {"name": ATTACK}}, environment())
+    rows = []
+    for row in rollout_rows(record, 1, decode):
+        tokens = [ATTACK, '" onmouseover="alert(1)', *row["tokens"][2:]]
+        rows.append(
+            row
+            | {"tokens": tokens, "num_prompt_tokens": 0, "prompt": ATTACK}
+            | {"reason": ATTACK, "problem_id": ATTACK, "stop_reason": ATTACK}
+        )
+    run.write_rollouts(1, rows)
+    page = report_page(run)
+    assert ATTACK not in page
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in page
+    outline = Outline(page)
+    assert len(outline.scripts) == 1
+    assert not [a for a in outline.attributes if a[1].startswith("on")]
+
+
+def test_the_page_shows_what_the_run_did(page, finished_run):
+    last = finished_run.evaluations()[-1]
+    assert "grpo on walk / hard" in page
+    assert f"<strong>{last['eval/mean']:.3f}</strong>" in page
+    assert "evaluation mean@4" in page
+    assert "accredit train walk-grpo/recipe.json" in page
+    assert page.count("<article>") == 4
+    assert page.count('<figure class="panel">') == 3
+    assert "Best of step 30" in page and "one of step 1" in page
+
+
+def test_secrets_of_a_recipe_stay_out_of_the_page(page):
+    assert "do-not-show" not in page
+    assert "wandb_api_key" in page
+
+
+def test_warnings_stand_on_the_page(tmp_path):
+    run = RunDirectory(tmp_path / "dead")
+    run.start(RECIPE, environment())
+    for step in range(1, 7):
+        run.append_metrics(
+            {"step": step, "length/truncated_share": 1.0, "reward/mean": 0.0}
+        )
+    page = report_page(run)
+    assert "1 warning</h2>" in page
+    assert "every rollout ran out of tokens" in page
+
+
+@pytest.mark.parametrize("num_steps", [0, 1])
+def test_a_run_that_has_hardly_begun_has_a_page(tmp_path, num_steps):
+    run = RunDirectory(tmp_path / "young")
+    run.start({}, {})
+    for step in range(1, num_steps + 1):
+        run.append_metrics({"step": step, "reward/mean": 0.5, "time/a_s": 1.0})
+    page = report_page(run)
+    assert "No evaluation has been written yet." in page
+    assert Outline(page).open == []
+
+
+def test_one_evaluation_is_shown_without_a_change(tmp_path):
+    run = RunDirectory(tmp_path / "one")
+    run.start(RECIPE, environment())
+    run.append_evaluation({"step": 0, "eval/mean": 0.25})
+    page = report_page(run)
+    assert "One evaluation so far." in page
+    assert "<strong>0.250</strong>" in page
+
+
+def test_the_report_replaces_the_old_one_whole(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    run.start(RECIPE, environment())
+    path = write_report(run)
+    first = path.read_text(encoding="utf-8")
+    run.append_metrics({"step": 1, "reward/mean": 0.5})
+    assert write_report(run).read_text(encoding="utf-8") != first
+    assert [p.name for p in run.path.glob("report*")] == ["report.html"]
+
+
+def test_titles_come_from_whatever_the_recipe_holds():
+    assert run_title(RECIPE) == "grpo on walk / hard"
+    assert run_title({"algorithm": "ppo", "task": {"name": "chain"}}) == "ppo on chain"
+    assert run_title({}) == "a run"
+
+
+def test_evaluations_take_their_costs_from_the_same_step():
+    metrics = [{"step": 5, "flops/decode": 7.0, "tokens/generated": 3}]
+    rows = with_costs([{"step": 0}, {"step": 5, "flops/decode": 8.0}], metrics)
+    assert rows[0] == {"step": 0, "flops/decode": 0, "tokens/generated": 0}
+    assert rows[1] == {"step": 5, "flops/decode": 8.0, "tokens/generated": 3}
+
+
+def rows_of(rewards):
+    return [{"reward": r, "index": i} for i, r in enumerate(rewards)]
+
+
+def test_the_best_the_worst_and_another_are_chosen():
+    chosen = chosen_rollouts(rows_of([0.5, None, 1.0, 0.0, 0.2]), seed=0)
+    assert chosen["Best"]["reward"] == 1.0
+    assert chosen["Worst"]["reward"] == 0.0
+    assert len({row["index"] for row in chosen.values()}) == len(chosen)
+    assert chosen == chosen_rollouts(rows_of([0.5, None, 1.0, 0.0, 0.2]), seed=0)
+
+
+def test_the_random_rollout_is_uniform():
+    draws = [
+        chosen_rollouts(rows_of([None] * 4), seed)["Random"]["index"]
+        for seed in range(400)
+    ]
+    counts = [draws.count(i) for i in range(4)]
+    assert min(counts) > 70
+
+
+def test_nothing_chosen_from_nothing():
+    assert chosen_rollouts([], seed=0) == {}
+    assert credit_scale([]) == 1.0
+
+
+def test_tokens_carry_their_credit(record):
+    row = next(iter(rollout_rows(record, 3, decode)))
+    start = row["num_prompt_tokens"]
+    row["advantages"][start : start + 3] = [0.2, -0.05, 0.0]
+    row["values"][start : start + 2] = [0.25, 0.45]
+    row["logprobs"][start] = -0.5
+    row["sampled"][start + 3] = 0
+    view = sample_view("Best", row, scale=0.1)
+    kinds = [(token.kind, token.strength) for token in view.tokens[:4]]
+    assert kinds == [("up", 1.0), ("down", 0.5), ("none", 0.0), ("given", 0.0)]
+    note = view.tokens[0].note
+    assert "credit +0.200" in note
+    assert "value 0.250 before it, 0.450 after" in note
+    assert "log-prob −0.500 (probability 0.61)" in note
+    assert view.title == "Best of step 3"
+    assert ("reward", "not verified") not in view.facts
+
+
+def test_long_completions_are_cut_on_the_page_and_say_so(record, monkeypatch):
+    monkeypatch.setattr("accredit.reports.samples.MOST_TOKENS", 10)
+    row = next(iter(rollout_rows(record, 1, decode)))
+    view = sample_view("Best", row, 1.0)
+    assert len(view.tokens) == 10
+    assert view.num_hidden == len(row["tokens"]) - row["num_prompt_tokens"] - 10
+
+
+def test_text_can_neither_hide_nor_reorder():
+    assert printable("a\x00b\x1b[31m") == "a␀b␛[31m"
+    assert printable("a\u202eb\u2066c") == "a\ufffdb\ufffdc"
+    assert printable("tab\tand\nline 😀 é") == "tab\tand\nline 😀 é"
+    assert printable("a\ud835b") == "a\ufffdb"

@@ -1,0 +1,120 @@
+"""Short numbers that read well, and the rows of the final table."""
+
+import math
+
+import pytest
+
+from accredit.reports.summary import (
+    decimal,
+    duration,
+    si,
+    signed,
+    summary_rows,
+    totals,
+    with_interval,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 FLOP"),
+        (0.5, "0.50 FLOP"),
+        (12, "12 FLOP"),
+        (999, "999 FLOP"),
+        (999.6, "1.00 kFLOP"),
+        (1000, "1 kFLOP"),
+        (13_125, "13.1 kFLOP"),
+        (8_044_544_000, "8.04 GFLOP"),
+        (1.148e15, "1.15 PFLOP"),
+        (1.99e20, "199 EFLOP"),
+        (3e30, "3000000 YFLOP"),
+        (math.inf, "–"),
+    ],
+)
+def test_amounts_have_three_digits_and_a_prefix(value, text):
+    assert si(value, "FLOP") == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.04, "0.0 s"),
+        (9.4, "9.4 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (200, "3 min 20 s"),
+        (3600, "1 h"),
+        (7500, "2 h 5 min"),
+        (273_600, "3 d 4 h"),
+        (math.nan, "–"),
+    ],
+)
+def test_durations_have_two_units_at_most(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_plain_numbers_use_a_true_minus_and_a_dash_for_nothing():
+    assert decimal(-0.25) == "−0.250"
+    assert decimal(None) == decimal(math.nan) == "–"
+    assert signed(0.5, 1) == "+0.5"
+    assert signed(-0.5, 1) == "−0.5"
+
+
+def evaluation_row(step: int, mean: float, reach: float, **others) -> dict:
+    return {
+        "step": step,
+        "eval/num_problems": 10,
+        "eval/num_rollouts": 40,
+        "eval/mean": mean,
+        "eval/mean_low": mean - reach,
+        "eval/mean_high": mean + reach,
+    } | {key.replace("_at_", "@"): value for key, value in others.items()}
+
+
+def test_the_table_says_whether_the_intervals_touch():
+    start = evaluation_row(0, 0.1, 0.05)
+    (far,) = summary_rows([], [start, evaluation_row(9, 0.5, 0.05)])
+    assert (far.name, far.change, far.clear) == ("evaluation mean@4", "+0.400", True)
+    assert far.start == "0.100 [0.050, 0.150]"
+    (near,) = summary_rows([], [start, evaluation_row(9, 0.19, 0.05)])
+    assert not near.clear
+    (worse,) = summary_rows([], [evaluation_row(0, 0.5, 0.05), start])
+    assert worse.clear and worse.change == "−0.400"
+
+
+def test_binary_rewards_show_pass_and_not_best_again():
+    scores = {"eval/pass@1": 0.1, "eval/pass@4": 0.3}
+    scores |= {"eval/best@1": 0.1, "eval/best@4": 0.3}
+    start, end = (
+        evaluation_row(0, 0.1, 0.1) | scores,
+        evaluation_row(9, 0.2, 0.1) | scores,
+    )
+    names = [row.name for row in summary_rows([], [start, end])]
+    assert names == ["evaluation mean@4", "evaluation pass@4"]
+    graded = {"eval/best@4": 0.6}
+    names = [row.name for row in summary_rows([], [start | graded, end | graded])]
+    assert names[-1] == "evaluation best@4"
+
+
+def test_training_rows_average_a_tenth_of_the_run():
+    metrics = [{"step": i, "reward/mean": i / 100} for i in range(1, 101)]
+    (row,) = summary_rows(metrics, [])
+    # 1..10 and 91..100
+    assert (row.start, row.final, row.change) == ("0.055", "0.955", "+0.900")
+
+
+def test_a_single_problem_shows_no_brackets():
+    assert with_interval({"eval/mean": 0.5}, "eval/mean") == "0.500"
+
+
+def test_totals_sum_time_and_read_cumulative_costs():
+    metrics = [
+        {"step": 1, "time/step_s": 2.0, "tokens/generated": 100, "flops/decode": 1e9},
+        {"step": 2, "time/step_s": 3.0, "tokens/generated": 250, "flops/decode": 2e9},
+    ]
+    spent = dict(totals(metrics))
+    assert spent["training time"] == "5.0 s"
+    assert spent["tokens per second"] == "50"
+    assert spent["decode"] == "2 GFLOP"
+    assert totals([]) == []

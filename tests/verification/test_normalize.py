@@ -1,0 +1,114 @@
+"""Rewrites of notation that leave the value alone."""
+
+import csv
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accredit.verification.normalize import (
+    normalized,
+    spelling,
+    thousands_joined,
+    without_lone_surrogates,
+)
+
+ANSWERBENCH = Path(__file__).parents[3] / "shared" / "data" / "imo_answerbench_v2.csv"
+
+P20 = [
+    ("0,1", "0,1"),
+    ("3,5,7", "3,5,7"),
+    ("12,34", "12,34"),
+    ("19,22", "19,22"),
+    ("1,23,456", "1,23,456"),
+    ("7", "7"),
+    ("115,000", "115000"),
+    ("1,234,567", "1234567"),
+    ("-61,328", "-61328"),
+    ("1,000.50", "1000.50"),
+]
+
+
+@pytest.mark.parametrize(("text", "joined"), P20)
+def test_p20_thousands_are_joined_and_tuples_are_not(text: str, joined: str) -> None:
+    """Case B131."""
+    assert thousands_joined(text) == joined
+    assert normalized(text) == joined
+
+
+@pytest.mark.parametrize(
+    ("text", "joined"),
+    [
+        ("(2,251,252)", "(2,251,252)"),
+        (r"\{1,100\}", r"\{1,100\}"),
+        ("1,000, 2,000", "1000, 2000"),
+        ("0,123", "0,123"),
+        ("1,000,2", "1,000,2"),
+        ("(1,234) + 5,678", "(1,234) + 5678"),
+        (r"\frac{115,000}{3}", r"\frac{115000}{3}"),
+    ],
+)
+def test_only_a_number_outside_brackets_has_thousands(text: str, joined: str) -> None:
+    assert thousands_joined(text) == joined
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("**73**", "73"),  # Case B135
+        ("Final Answer: **73**", "73"),
+        ("**Final Answer:** 73", "73"),
+        (r"$\text{13}$", "13"),  # Case B134
+        ("\u22123", "-3"),
+        ("\uff11\uff12", "12"),
+        (r"\(5\)", "5"),
+        (r"\[ 5 \]", "5"),
+        ("3.", "3"),
+        ("2.5.", "2.5"),
+        (r"12\,345", "12345"),
+        ("1{,}000", "1000"),
+        (r"90^{\circ}", "90"),
+        ("90°", "90"),
+        ("50%", r"50\%"),
+        (r"\dfrac12", r"\frac{1}{2}"),
+        (r"\sqrt2+\sqrt(3)", r"\sqrt{2}+\sqrt{3}"),
+        (r"\sqrt[3]{\tfrac12}", r"\sqrt[3]{\frac{1}{2}}"),
+        ("x^10", "x^{10}"),
+        ("7^d p", "7^{d} p"),
+        ("2**3", "2^{3}"),
+        ("sqrt(2) pi", r"\sqrt{2} \pi"),
+        (r"x\ge0", r"x\geq0"),
+        (r"\left(1,\ 2\right)", "(1, 2)"),
+        (r"5\text{ cm}", r"5 \unit{cm}"),
+        ("1e-3", r"1\cdot 10^{-3}"),
+    ],
+)
+def test_one_spelling(text: str, expected: str) -> None:
+    assert normalized(text) == expected
+
+
+def test_a_space_between_digits_stays() -> None:
+    assert spelling("4 5") != spelling("45")
+    assert spelling("x + 1") == spelling("x+1")
+
+
+@pytest.mark.skipif(not ANSWERBENCH.exists(), reason="needs ../shared/data")
+def test_normalising_twice_is_normalising_once() -> None:
+    with ANSWERBENCH.open(encoding="utf-8") as file:
+        answers = [row["Short Answer"] for row in csv.DictReader(file)]
+    once = [normalized(answer) for answer in answers]
+    assert [normalized(answer) for answer in once] == once
+
+
+def test_b168_lone_surrogates_are_replaced_and_emoji_are_not() -> None:
+    assert without_lone_surrogates("a\ud835b") == "a\ufffdb"
+    assert without_lone_surrogates("\U0001f600") == "\U0001f600"
+    assert without_lone_surrogates("\ud83d\ude00") == "\U0001f600"
+
+
+@given(st.text(st.characters(codec=None), max_size=50))
+def test_every_text_can_be_encoded_afterwards(text: str) -> None:
+    clean = without_lone_surrogates(text)
+    assert clean.encode("utf-8").decode("utf-8") == clean
+    assert without_lone_surrogates(clean) == clean
