@@ -136,7 +136,7 @@ def expected_gradient(
     group_size: int,
 ) -> Tensor:
     """Gradient of the loss, averaged over every group that can be drawn."""
-    total = torch.zeros_like(language.logits)
+    total = torch.zeros((), dtype=language.logits.dtype)
     for members in itertools.product(COMPLETIONS, repeat=group_size):
         completions = torch.tensor(members)
         logprobs = language.logprobs(completions)
@@ -150,9 +150,8 @@ def expected_gradient(
             batch.trainable,
         )
         weights = aggregation(batch.trainable, batch.group_index)
-        (gradient,) = torch.autograd.grad((losses * weights).sum(), language.logits)
-        total += logprobs.detach().sum().exp() * gradient
-    return total
+        total = total + logprobs.detach().sum().exp() * (losses * weights).sum()
+    return torch.autograd.grad(total, language.logits)[0]
 
 
 @dataclass

@@ -19,4 +19,4 @@ def record() -> Record:
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Read only: tests that change a run make their own."""
     path: Path = tmp_path_factory.mktemp("runs") / "walk-grpo"
-    return write_synthetic_run(path, num_steps=30)
+    return write_synthetic_run(path, num_steps=20)

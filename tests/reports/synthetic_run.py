@@ -187,7 +187,7 @@ def write_synthetic_run(
             if step in (1, num_steps):
                 run.write_rollouts(step, rollout_rows(record, step, decode))
         if step % max(1, num_steps // 10) == 0:
-            groups = synthetic_groups(rng, skill, 40, 4, 48)
+            groups = synthetic_groups(rng, skill, 24, 4, 48)
             costs = {
                 "step": step,
                 "flops/decode": state.cost.decode_flops,

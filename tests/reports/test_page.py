@@ -103,10 +103,10 @@ def test_the_page_shows_what_the_run_did(page, finished_run):
     assert "grpo on walk / hard" in page
     assert f"<strong>{last['eval/mean']:.3f}</strong>" in page
     assert "evaluation mean@4" in page
-    assert "accredit train walk-grpo/recipe.json" in page
+    assert "accredit train walk-grpo/recipe.json --name walk-grpo-again" in page
     assert page.count("<article>") == 4
     assert page.count('<figure class="panel">') == 3
-    assert "Best of step 30" in page and "one of step 1" in page
+    assert "Best of step 20" in page and "one of step 1" in page
 
 
 def test_secrets_of_a_recipe_stay_out_of_the_page(page):

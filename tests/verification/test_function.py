@@ -189,7 +189,7 @@ def test_a_name_of_another_form_is_refused_at_once(name: str, message: str) -> N
         ("my_rewads:reward", "needs a module 'my_rewads', which was not found"),
         (
             "my_rewards:rewrd",
-            r"functions are \['about', 'length', 'reward'\]; did you ",
+            r"functions are \['about', 'later', 'length', 'reward'\]; did you ",
         ),
         ("my_rewards:VALUES", "must exist, got a module whose functions are"),
         ("no_dependency:reward", "ModuleNotFoundError: .*surely_not_installed"),
@@ -213,4 +213,4 @@ def test_a_function_that_loads_passes_the_check(named: Callable) -> None:
 
 def test_a_limit_must_be_positive() -> None:
     with pytest.raises(ValueError, match="timeout_s must be > 0, got -1"):
-        FunctionVerifier("m:f", timeout_s=-1)
+        FunctionVerifier("m:f", timeout_s=-1.0)

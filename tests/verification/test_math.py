@@ -193,9 +193,9 @@ def test_a_worker_imports_no_torch(tmp_path: Path) -> None:
     assert FACTORY == "accredit.verification.comparing:comparer"
     task = Task("looking:looking", import_path=(str(tmp_path), *sys.path))
     with Pool(task, 1) as pool:
-        assert pool.run([[]], 20)[0].value == ["sympy"]
+        assert pool.run([[]], 20.0)[0].value == ["sympy"]
 
 
 def test_a_limit_must_be_positive() -> None:
     with pytest.raises(ValueError, match="timeout_s must be > 0, got 0"):
-        MathVerifier(timeout_s=0)
+        MathVerifier(timeout_s=0.0)

@@ -28,7 +28,7 @@ class Table:
 def test_p10_none_does_not_count_unless_all_are_none(item: Callable) -> None:
     """Case B039: 1*1 + 2*.5 = 2, 2*.5 = 1, 1*0 = 0, and nothing to add up."""
     parts = {
-        "a": (Table([1, None, 0, None]), 1.0),
+        "a": (Table([1.0, None, 0.0, None]), 1.0),
         "b": (Table([0.5, 0.5, None, None]), 2.0),
     }
     verdicts = WeightedVerifier(parts).verify([item("4", "x")] * 4)

@@ -17,7 +17,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from accredit.collate import collate
-from accredit.credit import CreditRule
 from accredit.randomness import keyed_seed
 from accredit.types import (
     Batch,
@@ -50,6 +49,18 @@ class Draw(Protocol):
     """Where a step's groups come from."""
 
     def __call__(self, state: State, world: World) -> Drawn: ...
+
+
+@runtime_checkable
+class CreditRule(Protocol):
+    """How credit is dealt; see `accredit.credit`."""
+
+    def __call__(
+        self,
+        batch: Batch,
+        rewards: Float[Tensor, " rollout"],
+        values: Float[Tensor, "rollout prefix"],
+    ) -> Credit: ...
 
 
 RewardShaping = Callable[[Batch, World], Float[Tensor, " rollout"]]

@@ -7,6 +7,7 @@ everything, and a content security policy allows no script but the page's own, b
 import base64
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -182,7 +183,7 @@ def report_page(run: RunDirectory) -> str:
     )
     return loader.get_template("report.html.j2").render(
         title=run_title(recipe),
-        facts=_facts(recipe, environment),
+        facts=[("run", printable(run.path.name)), *_facts(recipe, environment)],
         headline=_headline(evaluations),
         totals=totals(metrics),
         warnings=warning_lines(metrics),
@@ -318,7 +319,9 @@ def _commands(run: RunDirectory, environment: Row) -> list[str]:
     lines = [f"git checkout {git['commit']}"] if git.get("commit") else []
     if not lines and versions.get("accredit"):
         lines = [f"pip install accredit=={versions['accredit']}"]
-    return [*lines, f"accredit train {run.path.name}/recipe.json"]
+    name = run.path.name
+    recipe, again = shlex.quote(f"{name}/recipe.json"), shlex.quote(f"{name}-again")
+    return [*lines, f"accredit train {recipe} --name {again}"]
 
 
 def _sha256(text: str) -> str:

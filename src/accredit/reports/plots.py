@@ -116,7 +116,8 @@ def curves(
         if reference is not None:
             axes.axhline(reference, color=MUTED, linewidth=1.0, dashes=(2, 3))
         if edges:
-            axes.fill_between(steps, *edges, color=SERIES[0], alpha=0.1, linewidth=0)
+            low, high = edges
+            axes.fill_between(steps, low, high, color=SERIES[0], alpha=0.1, linewidth=0)
         ends = _draw(axes, steps, columns)
         axes.set_ylim(*_limits(np.concatenate([*columns.values(), *edges])))
         _label_ends(axes, ends)

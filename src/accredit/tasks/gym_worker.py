@@ -1,11 +1,13 @@
-"""The program that makes reasoning-gym's problems and scores answers, in its own process.
+"""The program that makes reasoning-gym's problems and scores answers to them.
 
     python -m accredit.tasks.gym_worker
 
 One JSON object a line on stdin, one on stdout. `{"data": {name, config, seed, size},
-"index": i}` makes a problem: `{"question": text, "answer": text or null}`; with
-`"answer": text or null` it is scored: `{"score": number}`. Failures are `{"error":
-text}`, and `{"refused": text}` where the data set does not take its options.
+"index": i, "cpu_s": limit}` makes a problem: `{"question": text, "answer": text or
+null}`; with `"answer": text or null` it is scored: `{"score": number}`. Failures are
+`{"error": text}`, and `{"refused": text}` where the data set does not take its options.
+A request beyond its limit ends the program, by a signal that nothing can catch late;
+the limit is CPU time, so that a busy machine changes no verdict.
 
 The package may hang, print, take all memory, or make other problems under another hash
 seed, so it runs where all that can be fixed. Some of its scorers hand the answer to
@@ -19,7 +21,9 @@ import ast
 import contextlib
 import json
 import os
+import random
 import re
+import signal
 import sys
 import warnings
 from collections import OrderedDict
@@ -107,15 +111,18 @@ class Worker:
             self._data_set(request["data"])
         except Exception as error:
             return {"refused": _told(error)}
+        place = (request["data"], request["index"])
         if "answer" in request:
-            return {"score": self.score(**request)}
-        entry = self.entry(**request)
+            return {"score": self.score(*place, request["answer"])}
+        entry = self.entry(*place)
         return {"question": entry["question"], "answer": entry["answer"]}
 
     def entry(self, data: dict[str, Any], index: int) -> dict[str, Any]:
         """Problem `index` as the package holds it."""
         place = (json.dumps(data, sort_keys=True), index)
         if place not in self._entries:
+            # `codeio` runs programs that draw from Python's own generator.
+            random.seed(str(place))
             self._entries[place] = self._data_set(data)[index]
             if len(self._entries) > MAX_ENTRIES:
                 self._entries.popitem(last=False)
@@ -139,9 +146,13 @@ class Worker:
 def answered(line: str, reply: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
     """The reply to one request as a line."""
     try:
-        return json.dumps(reply(json.loads(line)))
+        request = json.loads(line)
+        signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
+        return json.dumps(reply(request))
     except Exception as error:
         return json.dumps({"error": _told(error)})
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def _told(error: Exception) -> str:

@@ -30,8 +30,10 @@ from accredit.tasks.problems import (
 from accredit.types import EMPTY, Problem, Rollout, Verdict
 from accredit.verification.boxed import last_box
 
-START_TIMEOUT_S = 60.0
-"""Allowed where the process must import the package or make a problem."""
+MAKING_CPU_S = 60.0
+"""CPU time allowed for importing the package or making a problem."""
+PATIENCE_S = 600.0
+"""Wall time after which a process that uses no CPU time is given up."""
 
 
 def known_data_sets() -> list[str]:
@@ -102,6 +104,9 @@ class ReasoningGymVerifier:
 
     A scorer that raises, gives no number or takes too long yields a verdict without a
     reward. Not to be used from two threads at once.
+
+    Args:
+        timeout_s: CPU time allowed for one answer.
     """
 
     def __init__(self, timeout_s: float = 5.0) -> None:
@@ -125,7 +130,8 @@ class ReasoningGymVerifier:
         reply = self._scored(place, answer)
         if reply is None:
             self.close()
-            return Verdict(None, f"the scorer gave no answer within {self.timeout_s} s")
+            limit = f"{self.timeout_s} s of CPU time"
+            return Verdict(None, f"the scorer gave no answer within {limit}")
         if "score" not in reply:
             return Verdict(None, f"the scorer failed: {', '.join(reply.values())}")
         if not math.isfinite(reply["score"]):
@@ -138,7 +144,7 @@ class ReasoningGymVerifier:
         if self._process is None:
             self._process = _Process()
             # Importing the package and making the problem are no part of the scoring.
-            if self._process.ask(place, START_TIMEOUT_S) is None:
+            if self._process.ask(place, MAKING_CPU_S) is None:
                 return None
         return self._process.ask({**place, "answer": answer}, self.timeout_s)
 
@@ -178,17 +184,16 @@ class _Process:
         )
         self._unread = b""
 
-    def ask(
-        self, request: Mapping[str, Any], timeout_s: float
-    ) -> dict[str, Any] | None:
+    def ask(self, request: Mapping[str, Any], cpu_s: float) -> dict[str, Any] | None:
         """The reply; None where the process died or said nothing in time."""
         assert self._child.stdin is not None
+        line = json.dumps({**request, "cpu_s": cpu_s})
         try:
-            self._child.stdin.write(json.dumps(request).encode("ascii") + b"\n")
+            self._child.stdin.write(line.encode("ascii") + b"\n")
             self._child.stdin.flush()
         except OSError:
             return None
-        reply = self._line(time.monotonic() + timeout_s)
+        reply = self._line(time.monotonic() + PATIENCE_S)
         return None if reply is None else json.loads(reply)
 
     def _line(self, deadline: float) -> bytes | None:
@@ -227,11 +232,11 @@ def _rows(data: dict[str, Any], split: str) -> Iterator[RawRow]:
     process = _Process()
     try:
         for index in range(data["size"]):
-            entry = process.ask({"data": data, "index": index}, START_TIMEOUT_S)
+            entry = process.ask({"data": data, "index": index}, MAKING_CPU_S)
             if entry is None:
                 process.end()
                 process = _Process()
-                detail = f"nothing within {START_TIMEOUT_S} s"
+                detail = f"nothing within {MAKING_CPU_S} s of CPU time"
                 yield BadRow(index + 1, "cannot be made", detail)
             elif "refused" in entry:
                 raise ValueError(

@@ -1,0 +1,235 @@
+"""Whole runs: what they leave behind, and that nothing can make them lose it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from accredit.config import RecipeError
+from accredit.learner.checkpoint import latest_checkpoint
+from accredit.reports.metrics import is_timing
+from accredit.session import Session, resume_training, start_training
+from runs import small_config, small_recipe, written_files
+
+TESTS = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return written_files(tmp_path_factory.mktemp("session"))
+
+
+@pytest.fixture(autouse=True)
+def _working_directory(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(folder):
+    before = Path.cwd()
+    os.chdir(folder)
+    run, finished = start_training(small_config(folder, name="uninterrupted"))
+    os.chdir(before)
+    assert finished
+    return run
+
+
+def weights(run):
+    newest = latest_checkpoint(run.checkpoints)
+    loaded = load_file(newest / "model" / "model.safetensors")
+    return {name: tensor.clone() for name, tensor in loaded.items()}
+
+
+def without_times(rows):
+    return [{k: v for k, v in row.items() if not is_timing(k)} for row in rows]
+
+
+def assert_same_run(run, other):
+    assert without_times(run.metrics()) == without_times(other.metrics())
+    assert run.evaluations() == other.evaluations()
+    mine, theirs = weights(run), weights(other)
+    assert mine.keys() == theirs.keys()
+    for name, tensor in mine.items():
+        assert torch.equal(tensor, theirs[name]), name
+    assert run.rollout_steps() == other.rollout_steps()
+    for step in run.rollout_steps():
+        assert list(run.rollouts(step)) == list(other.rollouts(step))
+
+
+def test_a_run_leaves_what_its_readers_rely_on(uninterrupted, folder):
+    rows, scores = uninterrupted.metrics(), uninterrupted.evaluations()
+    assert [row["step"] for row in rows] == [1, 2, 3, 4]
+    assert [row["step"] for row in scores] == [0, 2, 4]
+    relied_on = {
+        "step",
+        "reward/mean",
+        "flops/decode",
+        "flops/total",
+        "tokens/generated",
+        "time/step_s",
+        "critic/explained_variance",
+        "critic/mae",
+        "critic/bias",
+    }
+    assert relied_on <= rows[-1].keys()
+    assert {"step", "flops/decode", "eval/mean"} <= scores[-1].keys()
+    for key in ("flops/decode", "flops/total", "tokens/generated"):
+        values = [row[key] for row in rows]
+        assert values == sorted(set(values)) and values[0] > 0
+    assert uninterrupted.recipe()["algorithm"]["name"] == "grpo"
+    assert "versions" in uninterrupted.environment()
+    assert uninterrupted.report.stat().st_size > 10_000
+    assert uninterrupted.rollout_steps() == [1, 2, 4]
+
+
+def test_training_moves_the_weights_and_the_reward(uninterrupted, folder):
+    start = load_file(folder / "model" / "model.safetensors")
+    moved = [
+        name
+        for name, tensor in weights(uninterrupted).items()
+        if not torch.equal(tensor, start[name])
+    ]
+    assert len(moved) > 5
+    long, _ = start_training(small_config(folder, name="long", steps=40))
+    rewards = [row["reward/mean"] for row in long.metrics()]
+    assert sum(rewards[-5:]) / 5 > sum(rewards[:5]) / 5 + 0.1
+
+
+def test_the_checkpoint_is_a_plain_model_directory(uninterrupted):
+    model = latest_checkpoint(uninterrupted.checkpoints) / "model"
+    loaded = AutoModelForCausalLM.from_pretrained(model)
+    assert loaded.config.model_type == "qwen3"
+    AutoTokenizer.from_pretrained(model)
+
+
+@pytest.mark.parametrize(
+    ("place", "step"), [("generate", 4), ("update", 4), ("save", 2)]
+)
+def test_a_killed_run_resumes_bit_for_bit(place, step, folder, uninterrupted):
+    name = f"killed-in-{place}"
+    recipe = folder / f"{name}.json"
+    recipe.write_text(json.dumps(small_recipe(folder, name=name)))
+    killed = subprocess.run(
+        [sys.executable, TESTS / "killed_run.py", recipe, place, str(step)],
+        cwd=folder,
+        capture_output=True,
+        check=False,
+    )
+    assert killed.returncode == -9, killed.stderr.decode()[-2000:]
+    path = folder / "runs" / name
+    newest = latest_checkpoint(path / "checkpoints")
+    assert newest is not None and newest.name == "step-000002"
+    run, finished = resume_training(path, ())
+    assert finished
+    assert_same_run(run, uninterrupted)
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_over(folder, uninterrupted):
+    recipe = folder / "early.json"
+    recipe.write_text(json.dumps(small_recipe(folder, name="early")))
+    command = [sys.executable, TESTS / "killed_run.py", recipe, "save", "1"]
+    assert subprocess.run(command, cwd=folder, check=False).returncode == -9
+    run, _ = resume_training(folder / "runs" / "early", ())
+    assert_same_run(run, uninterrupted)
+
+
+def test_a_stopped_run_saves_and_resumes_bit_for_bit(
+    folder, uninterrupted, monkeypatch
+):
+    stepped = Session.stepped
+
+    def stop_after_three(self, state, record):
+        stepped(self, state, record)
+        if state.step == 3:
+            self.request_stop(2, None)
+
+    monkeypatch.setattr(Session, "stepped", stop_after_three)
+    run, finished = start_training(small_config(folder, name="stopped"))
+    assert not finished
+    assert latest_checkpoint(run.checkpoints).name == "step-000003"
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    run, finished = resume_training(run.path, ())
+    assert finished
+    assert_same_run(run, uninterrupted)
+
+
+def test_a_torn_checkpoint_is_refused_by_name_and_the_one_before_is_used(folder):
+    run, _ = start_training(small_config(folder, name="torn"))
+    whole = weights(run)
+    torn = run.checkpoints / "step-000004" / "model" / "model.safetensors"
+    torn.write_bytes(torn.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match="step-000004"):
+        again, finished = resume_training(run.path, ())
+    assert finished
+    assert all(torch.equal(t, whole[n]) for n, t in weights(again).items())
+
+
+def test_a_full_disk_loses_no_checkpoint_and_ends_no_run(folder, monkeypatch):
+    from accredit.learner.learner import Learner
+
+    save = Learner.save
+
+    def full_at_the_end(self, path):
+        save(self, path)
+        if self.version == 4:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Learner, "save", full_at_the_end)
+    run, finished = start_training(small_config(folder, name="full"))
+    assert finished
+    assert latest_checkpoint(run.checkpoints).name == "step-000002"
+
+
+def test_a_resumed_run_may_grow_but_not_become_another(folder):
+    run, _ = start_training(small_config(folder, name="grown", steps=2))
+    with pytest.raises(RecipeError, match=r"may only change steps.*got learner"):
+        resume_training(run.path, ["--learner.learning_rate", "1e-2"])
+    run, _ = resume_training(run.path, ["--steps", "3"])
+    assert [row["step"] for row in run.metrics()] == [1, 2, 3]
+
+
+def test_other_data_are_noticed_on_resume(folder):
+    data = folder / "other.jsonl"
+    data.write_text((folder / "rows.jsonl").read_text())
+    run, _ = start_training(
+        small_config(folder, name="data", steps=2, task={"path": str(data)})
+    )
+    data.write_text(data.read_text().replace("say", "tell"))
+    with pytest.warns(UserWarning, match="the data set differs"):
+        resume_training(run.path, ["--steps", "3"])
+
+
+def test_a_new_run_never_writes_over_an_old_one(folder, uninterrupted):
+    with pytest.raises(RecipeError, match="needs a folder without a run"):
+        start_training(small_config(folder, name="uninterrupted"))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("raise RuntimeError('boom')", "boom"),
+        ("return None", "None"),
+        ("return float('nan')", "nan"),
+        ("return [1.0, 2.0]", "list"),
+    ],
+)
+def test_a_faulty_reward_function_stops_the_run_with_its_reason(
+    body, reason, folder, monkeypatch
+):
+    name = f"faulty_{abs(hash(body))}"
+    (folder / f"{name}.py").write_text(
+        f"def reward(completion, problem):\n    {body}\n"
+    )
+    config = small_config(
+        folder, name=name, steps=40, task={"reward_function": f"{name}:reward"}
+    )
+    with pytest.raises(RuntimeError, match="max_invalid_share") as raised:
+        start_training(config)
+    assert reason.lower() in str(raised.value).lower()
