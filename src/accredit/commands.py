@@ -78,7 +78,10 @@ def evaluate(
 def evaluation_recipe(
     model: str, task: str | None, recipe: Path | None, overrides: Sequence[str]
 ) -> RunConfig:
-    """The recipe of an evaluation: all problems, unless told otherwise."""
+    """The recipe of an evaluation: all problems, unless told otherwise.
+
+    A user's own rows are then all evaluated, none held back for a training.
+    """
     if (task is None) == (recipe is None):
         raise RecipeError(
             "eval needs --task NAME or --recipe FILE, got "
@@ -90,7 +93,10 @@ def evaluation_recipe(
     known = task_names()
     if task not in known:
         raise RecipeError(f"task {task!r} is unknown{nearest(str(task), known)}")
-    content = {"task": {"name": task}, "evaluation": {"max_problems": 1_000_000}}
+    section: dict[str, Any] = {"name": task}
+    if task in ("jsonl", "hub"):
+        section["held_out"] = None
+    content = {"task": section, "evaluation": {"max_problems": 1_000_000}}
     return recipe_from(with_overrides(content, words), "command line")
 
 

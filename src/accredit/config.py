@@ -146,6 +146,14 @@ class RunConfig(BaseConfig):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _algorithm_is_grpo_unless_named(cls, content: Any) -> Any:
+        section = content.get("algorithm") if isinstance(content, dict) else None
+        if isinstance(section, dict) and "name" not in section:
+            return {**content, "algorithm": {"name": "grpo", **section}}
+        return content
+
     @model_validator(mode="after")
     def _minibatches_have_rollouts(self) -> "RunConfig":
         algorithm = self.algorithm
@@ -154,6 +162,16 @@ class RunConfig(BaseConfig):
             raise ValueError(
                 f"algorithm.num_minibatches must not exceed the {rollouts} rollouts of "
                 f"a step, got {algorithm.num_minibatches}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _decay_has_steps(self) -> "RunConfig":
+        learner = self.learner
+        if learner.schedule != "constant" and learner.warmup_steps >= self.steps:
+            raise ValueError(
+                f"learner.schedule = {learner.schedule!r} needs steps beyond "
+                f"learner.warmup_steps = {learner.warmup_steps}, got {self.steps} steps"
             )
         return self
 

@@ -40,8 +40,7 @@ class Steps:
         step_mask, starts = self.step_mask, self.starts
         num_steps = step_mask.sum(1, keepdim=True)
         columns = torch.arange(step_mask.shape[1] + 1, device=values.device)
-        last = torch.zeros_like(starts[:, :1]) if starts.numel() else num_steps * 0
-        before = torch.cat([starts, last], dim=1)
+        before = torch.cat([starts, torch.zeros_like(num_steps)], dim=1)
         index = torch.where(columns == num_steps, self.lengths[:, None], before)
         return torch.where(columns <= num_steps, values.gather(1, index), 0.0)
 

@@ -220,8 +220,8 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
     world.engine.load(world.learner.model, world.learner.version)
     plan = Plan(config.steps, config.evaluation.every, config.checkpoint.every)
     with ExitStack() as stack:
-        stack.enter_context(run.lock())
         stack.callback(assembly.close)
+        stack.enter_context(run.lock())
         progress = stack.enter_context(TrainingProgress(config.steps, state.step))
         progress.warn(opening_warnings(assembly))
         trackers = [
@@ -246,6 +246,11 @@ def opening_warnings(assembly: Assembly) -> list[str]:
         id, reason = next(iter(assembly.dropped.items()))
         lines.append(
             f"{len(assembly.dropped)} prompts are left out, the first {id!r}: {reason}"
+        )
+    if assembly.num_unknown:
+        lines.append(
+            f"{assembly.num_unknown} prompts hold text that the tokenizer has no token "
+            "for; is it the model for these data?"
         )
     bad_rows = assembly.task.bad_rows
     if bad_rows:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from accredit.functional.flops import (
     ModelShape,
     decode_flops,
@@ -141,6 +143,14 @@ def rollout_cost(groups: Sequence[Group], shape: ModelShape) -> Cost:
         tokens_generated=tokens,
         num_verifications=num_verifications,
     )
+
+
+def forward_cost(batch: Batch, shape: ModelShape, num_passes: int) -> Cost:
+    """Ledger of passes over a batch without gradient, up to its last sampled tokens."""
+    positions = torch.arange(1, batch.token_ids.shape[1] + 1)
+    lengths = (batch.sampled * positions).amax(1).tolist()
+    num_tokens = num_passes * sum(lengths)
+    return Cost(train_flops=training_flops(shape, lengths, num_tokens, 0))
 
 
 def update_cost(update: PolicyUpdate | None, batch: Batch, shape: ModelShape) -> Cost:

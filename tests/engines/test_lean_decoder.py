@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import decoder_settings, seeded
 from torch import nn
 from transformers import (
     GPT2Config,
@@ -19,6 +18,7 @@ from transformers import (
 
 from accredit.engines.lean_decoder import LeanDecoder, supports
 from accredit.engines.module_decoder import ModuleDecoder, evaluation_mode
+from tiny_models import decoder_settings, seeded
 
 SMALL = decoder_settings(104)
 PROMPTS = [(5, 9, 20, 31), (7,), (8, 40, 41, 42, 43, 44, 45)]

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_models import character_tokenizer, tiny_gpt2, tiny_llama, tiny_qwen3
 from transformers.utils import logging as transformers_logging
 
 from accredit.engines import models
 from accredit.engines.models import load_model
+from tiny_models import character_tokenizer, tiny_gpt2, tiny_llama, tiny_qwen3
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_a_tokenizer_larger_than_the_embedding_is_refused(tmp_path):
 @pytest.mark.parametrize("kind", ["no_such_model", "t5", "vit", None])
 def test_an_unsupported_architecture_is_refused_by_name(broken, kind):
     edit_json(broken / "config.json", model_type=kind, architectures=None)
-    with pytest.raises(ValueError, match="causal language model.*got model_type"):
+    with pytest.raises(ValueError, match=r"causal language model.*got model_type"):
         load_model(broken, device="cpu")
 
 

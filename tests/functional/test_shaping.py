@@ -82,9 +82,11 @@ def test_b011_one_score_and_each_kl_once():
 
 
 def test_terminal_rewards_skip_observations_and_empty_rows():
-    sampled = torch.cat([mask(0, 1, 1, 0, 1, 0, 0), mask(0, 0, 0, 0, 0, 0, 0)])
-    found = terminal_rewards(torch.tensor([3.0, 5.0]), sampled)
-    assert found.tolist() == [[0, 0, 0, 0, 3, 0, 0], [0] * 7]
+    sampled = torch.cat(
+        [mask(0, 1, 1, 0, 1, 0, 0), mask(0, 1, 0, 0, 0, 0, 0), mask(*[0] * 7)]
+    )
+    found = terminal_rewards(torch.tensor([3.0, 5.0, 7.0]), sampled)
+    assert found.tolist() == [[0, 0, 0, 0, 3, 0, 0], [0, 5, 0, 0, 0, 0, 0], [0] * 7]
 
 
 def test_b013_the_score_stands_on_the_stop_token():

@@ -1,7 +1,7 @@
 """Rows into token-budget micro-batches."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accredit.learner.micro_batches import micro_batches
@@ -27,6 +27,7 @@ def test_nothing_to_run_makes_no_micro_batch() -> None:
     assert micro_batches([], 10) == []
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 100))
 def test_every_row_is_in_exactly_one_micro_batch(lengths: list[int], n: int) -> None:
     batches = micro_batches(lengths, n)
@@ -34,6 +35,7 @@ def test_every_row_is_in_exactly_one_micro_batch(lengths: list[int], n: int) -> 
     assert all(batches)
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 100))
 def test_padding_stays_within_the_budget_unless_a_row_is_alone(
     lengths: list[int], n: int

@@ -10,12 +10,12 @@ import pytest
 import torch
 from learner_cases import GRPO, ragged_advantages, ragged_batch, same, weights_of
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from accredit.functional.divergences import kl_k3
 from accredit.learner.learner import Learner
 from accredit.learner.schedules import Schedule, cosine
-from accredit.types import PolicyUpdate
+from accredit.types import Objective, PolicyUpdate
 
 SCHEDULE = Schedule(peak=1e-2, decay=cosine, num_warmup_updates=2, num_updates=9)
 OBJECTIVE = replace(
@@ -23,10 +23,12 @@ OBJECTIVE = replace(
 )
 
 
-def updates(learner: Learner, first: int, last: int) -> list[PolicyUpdate]:
+def updates(
+    learner: Learner, first: int, last: int, objective: Objective = OBJECTIVE
+) -> list[PolicyUpdate]:
     return [
         learner.update_policy(
-            ragged_batch(seed), ragged_advantages(ragged_batch(seed)), OBJECTIVE, seed
+            ragged_batch(seed), ragged_advantages(ragged_batch(seed)), objective, seed
         )
         for seed in range(first, last)
     ]
@@ -64,13 +66,13 @@ def test_the_learning_rate_goes_on_where_it_was(
     """Case B118: warm-up of 10, resumed at 5."""
     schedule = Schedule(peak=1e-2, num_warmup_updates=10)
     whole = learner(schedule=schedule)
-    expected = [update.learning_rate for update in updates(whole, 0, 7)]
+    expected = [update.learning_rate for update in updates(whole, 0, 7, GRPO)]
     assert expected == pytest.approx([1e-3 * u for u in range(1, 8)])
     first, second = learner(schedule=schedule), learner(schedule=schedule)
-    updates(first, 0, 5)
+    updates(first, 0, 5, GRPO)
     first.save(tmp_path)
     second.load(tmp_path)
-    assert [u.learning_rate for u in updates(second, 5, 7)] == expected[5:]
+    assert [u.learning_rate for u in updates(second, 5, 7, GRPO)] == expected[5:]
 
 
 def test_skips_in_a_row_are_remembered(
@@ -119,6 +121,21 @@ def test_the_model_of_a_checkpoint_is_a_plain_hugging_face_directory(
     assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
 
 
+def test_a_generation_config_that_cannot_be_saved_does_not_end_the_run(
+    model: Callable[..., PreTrainedModel],
+    learner: Callable[..., Learner],
+    tmp_path: Path,
+) -> None:
+    """A temperature beside greedy decoding, as some published models have it."""
+    policy = model()
+    policy.generation_config.temperature = 0.5
+    with pytest.warns(UserWarning, match="checkpoints keep its token ids only"):
+        actor = Learner(policy, learner().options)
+    actor.save(tmp_path)
+    kept = GenerationConfig.from_pretrained(tmp_path / "model")
+    assert (kept.eos_token_id, kept.temperature) == ([2, 4], None)
+
+
 def test_a_checkpoint_holds_no_pickle(
     learner: Callable[..., Learner], tmp_path: Path
 ) -> None:
@@ -163,9 +180,10 @@ def test_memory_is_flat_over_thirty_updates(learner: Callable[..., Learner]) -> 
         return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
 
     actor = learner()
-    updates(actor, 0, 5)
+    single = replace(OBJECTIVE, num_minibatches=1, num_epochs=1)
+    updates(actor, 0, 5, single)
     settled = num_tensors()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    updates(actor, 5, 30)
+    updates(actor, 5, 30, single)
     assert num_tensors() == settled
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 20_000

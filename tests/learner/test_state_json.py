@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accredit.learner.state_json import state_from_json, state_json
@@ -23,6 +23,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.text(), VALUES), st.floats(0, 1e300), st.integers(0))
 def test_every_state_reads_back_to_the_same_bits(
     memory: dict[str, Any], flops: float, count: int

@@ -147,6 +147,39 @@ def test_nan_and_foreign_ids_behind_the_mask_stay_there(
     assert torch.equal(clean.logprobs(batch), soiled.logprobs(dirty))
 
 
+def test_a_loss_that_trusts_its_inputs_is_safe_too(
+    learner: Callable[..., Learner],
+) -> None:
+    """Inputs hold 0 behind the mask, and what a loss returns there is not read."""
+
+    def trusting(
+        logprobs: torch.Tensor,
+        old_logprobs: torch.Tensor,
+        advantages: torch.Tensor,
+        sampled: torch.Tensor,
+    ) -> torch.Tensor:
+        losses = -(advantages + old_logprobs).sum(1, keepdim=True) * logprobs
+        return torch.where(sampled, losses, math.nan)
+
+    batch = ragged_batch(3)
+    advantages = ragged_advantages(batch, 3)
+    dirty = replace(
+        batch,
+        sampling_logprobs=torch.where(
+            batch.trainable, batch.sampling_logprobs, math.nan
+        ),
+    )
+    objective = replace(GRPO, loss=trusting, old_from_engine=True)
+    clean, soiled = learner(), learner()
+    expected = clean.update_policy(batch, advantages, objective, 0)
+    found = soiled.update_policy(
+        dirty, torch.where(batch.trainable, advantages, math.nan), objective, 0
+    )
+    assert found.losses == expected.losses
+    assert math.isfinite(found.losses[0])
+    assert same(weights_of(clean), weights_of(soiled))
+
+
 def test_unverified_rows_change_nothing(learner: Callable[..., Learner]) -> None:
     """Case B018: rows without a trainable token are not in the denominator."""
     batch = ragged_batch(0)

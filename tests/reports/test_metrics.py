@@ -145,7 +145,7 @@ def test_b178_raw_and_shaped_rewards_are_two_numbers():
 
 def test_b179_one_unverified_reward_leaves_the_mean_and_is_counted():
     metrics = step_metrics(small_record([1.0, None], [2, 2]), State())
-    assert metrics["reward/mean"] == 1.0
+    assert metrics["reward/mean"] == metrics["reward/shaped_mean"] == 1.0
     assert metrics["reward/invalid_share"] == 0.5
     assert "reward/deviation" not in metrics
 

@@ -72,13 +72,13 @@ def test_problems_are_a_function_of_name_seed_and_split():
         assert len(shared) < 5
 
 
-def test_a_problem_does_not_depend_on_the_hash_seed(monkeypatch):
-    """The package's own problems of this data set do; a resumed run must not."""
-    first = load_reasoning_gym("polynomial_multiplication", size=3, seed=0).problems
+@pytest.mark.parametrize("name", ["polynomial_multiplication", "codeio"])
+def test_a_problem_depends_on_nothing_but_its_seed(name, monkeypatch):
+    """In the package, these two also follow the hash seed and global generators."""
+    first = load_reasoning_gym(name, size=8, seed=0).problems
     monkeypatch.setattr(gym, "_Process", RealProcess)
     monkeypatch.setenv("PYTHONHASHSEED", "17")
-    again = load_reasoning_gym("polynomial_multiplication", size=3, seed=0).problems
-    assert again == first
+    assert load_reasoning_gym(name, size=8, seed=0).problems == first
 
 
 def test_metadata_are_json_and_enough_to_make_the_problem_again(verifier):

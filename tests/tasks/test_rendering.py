@@ -117,6 +117,8 @@ def test_text_without_a_token_is_dropped_and_unknown_text_is_counted(make_tokeni
     assert len(prompts) == 2
     assert num_unknown == 1
     opening = make_tokenizer(around="<bos> $A")
+    opening.unk_token = "<bos>"
+    assert render_all([problem("abc")], opening, 10).num_unknown == 0
     with pytest.raises(DoesNotFit, match="finds no token in it"):
         render(Problem("e", (Message("user", ""),)), opening)
 

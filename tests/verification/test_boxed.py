@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accredit.verification.boxed import (
@@ -56,6 +56,7 @@ balanced = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(balanced, st.text(alphabet="ab{}\\ ", max_size=20))
 def test_a_balanced_box_is_found_whole_after_any_text(inner: str, before: str) -> None:
     # A backslash at the end of `before` would escape the box itself.

@@ -1,5 +1,6 @@
 """A user's reward function: every way it can go wrong is a verdict that says so."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,6 @@ from accredit.verification.function import FunctionVerifier
 from accredit.verification.user_function import MessageRecord, ProblemRecord
 
 REWARDS = """
-import os, sys, time
 from fractions import Fraction
 import numpy as np
 
@@ -27,6 +27,16 @@ VALUES = {
 
 def reward(completion, problem):
     return VALUES[completion]
+
+def rewards(completion, problem):
+    return [1.0]
+
+def _hidden(completion, problem):
+    return 1.0
+"""
+
+TEXTS = """
+import os, sys, time
 
 def length(completion, problem):
     if completion == "error":
@@ -47,9 +57,6 @@ def about(completion, problem):
     parts = (problem.id, problem.messages[0].role, problem.messages[0].content,
              problem.answer, problem.split, problem.metadata["deep"]["list"][1])
     return float(parts == ("p1", "user", "2+2?", "4", "hard", 7))
-
-def _hidden(completion, problem):
-    return 1.0
 """
 
 
@@ -57,25 +64,26 @@ def _hidden(completion, problem):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("user")
     (path / "my_rewards.py").write_text(REWARDS)
+    (path / "my_texts.py").write_text(TEXTS)
     (path / "no_dependency.py").write_text("import surely_not_installed\n")
     (path / "bad_syntax.py").write_text("def reward(:\n")
     return path
 
 
-@pytest.fixture
-def named(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., FunctionVerifier]]:
-    """Makes verifiers in a user's folder, importable because it is the current one."""
-    monkeypatch.chdir(folder)
-    made: list[FunctionVerifier] = []
+@pytest.fixture(scope="module")
+def named(folder: Path) -> Iterator[Callable[..., FunctionVerifier]]:
+    """Verifiers made in a user's folder, importable because it is the current one."""
+    made: dict[str, FunctionVerifier] = {}
 
     def build(name: str, **fields: object) -> FunctionVerifier:
-        made.append(FunctionVerifier(name, **fields))
-        return made[-1]
+        key = f"{name} {fields}"
+        if key not in made:
+            with contextlib.chdir(folder):
+                made[key] = FunctionVerifier(name, **fields)
+        return made[key]
 
     yield build
-    for verifier in made:
+    for verifier in made.values():
         verifier.close()
 
 
@@ -111,7 +119,7 @@ def test_b128_a_raising_function_costs_its_own_item_only(
     named: Callable, item: Callable
 ) -> None:
     """Case B128: group [1, error, 0] keeps its other two."""
-    verdicts = named("my_rewards:length").verify(
+    verdicts = named("my_texts:length").verify(
         [item("4", text) for text in ("a", "error", "", "exit", "die", "bb")]
     )
     assert [v.reward for v in verdicts] == [1.0, None, 0.0, None, None, 2.0]
@@ -124,7 +132,7 @@ def test_b124_a_hanging_function_is_killed_and_the_next_item_served(
     named: Callable, item: Callable
 ) -> None:
     """Case B124."""
-    verifier = named("my_rewards:length", timeout_s=1.0)
+    verifier = named("my_texts:length", timeout_s=1.0)
     verifier.verify([item("4", "warm")])
     started = time.monotonic()
     verdicts = verifier.verify([item("4", "sleep"), item("4", "abc")])
@@ -134,14 +142,14 @@ def test_b124_a_hanging_function_is_killed_and_the_next_item_served(
 
 
 def test_an_awaitable_is_not_a_number(named: Callable, item: Callable) -> None:
-    verdict = named("my_rewards:later").verify([item("4", "x")])[0]
+    verdict = named("my_texts:later").verify([item("4", "x")])[0]
     assert verdict.reason.endswith("must return one number or None, got a coroutine")
 
 
 def test_the_function_sees_the_whole_problem(named: Callable, item: Callable) -> None:
     metadata = MappingProxyType({"deep": MappingProxyType({"list": (1, 7)})})
     asked = item("4", "x", split="hard", metadata=metadata)
-    assert named("my_rewards:about").verify([asked])[0].reward == 1.0
+    assert named("my_texts:about").verify([asked])[0].reward == 1.0
 
 
 def test_the_record_has_the_fields_of_a_problem() -> None:
@@ -156,14 +164,14 @@ def test_b168_the_function_gets_text_it_can_encode(
     named: Callable, item: Callable
 ) -> None:
     """Case B168: U+FFFD is one character, so the length stays."""
-    assert named("my_rewards:length").verify([item("4", "a\ud835b")])[0].reward == 3
+    assert named("my_texts:length").verify([item("4", "a\ud835b")])[0].reward == 3
 
 
 def test_a_failed_rollout_is_not_shown_to_the_function(
     named: Callable, item: Callable
 ) -> None:
     asked = [item("4", "ab", StopReason.FAILURE), item("4", "ab")]
-    verdicts = named("my_rewards:length").verify(asked)
+    verdicts = named("my_texts:length").verify(asked)
     assert [verdict.reward for verdict in verdicts] == [None, 2.0]
 
 
@@ -189,7 +197,7 @@ def test_a_name_of_another_form_is_refused_at_once(name: str, message: str) -> N
         ("my_rewads:reward", "needs a module 'my_rewads', which was not found"),
         (
             "my_rewards:rewrd",
-            r"functions are \['about', 'later', 'length', 'reward'\]; did you ",
+            r"functions are \['reward', 'rewards'\]; did you ",
         ),
         ("my_rewards:VALUES", "must exist, got a module whose functions are"),
         ("no_dependency:reward", "ModuleNotFoundError: .*surely_not_installed"),

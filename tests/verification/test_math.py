@@ -20,8 +20,8 @@ from accredit.verification.pool import Pool, Task
 ANSWERBENCH = Path(__file__).parents[3] / "shared" / "data" / "imo_answerbench_v2.csv"
 TOWER = r"\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}"
 
-EQUAL_PAIRS = {("imo-bench-number_theory-049", "imo-bench-algebra-075")}
-"""Of the shuffled pairs below, those whose answers are equal (both are 3)."""
+EQUAL_PAIRS = {("imo-bench-algebra-016", "imo-bench-geometry-017")}
+r"""Of the shuffled pairs below, those equal in value: `\frac{1}{2}` and `0.5`."""
 
 
 @pytest.fixture(scope="module")
@@ -167,10 +167,9 @@ def test_400_shuffled_answers_do_not_verify(
 ) -> None:
     golds = gold_answers()
     ids = list(golds)
-    shuffled = list(ids)
+    draw, shuffled = random.Random(8), list(ids)
     while any(a == b for a, b in zip(ids, shuffled, strict=True)):
-        random.Random(len(shuffled)).shuffle(shuffled)
-        shuffled.append(shuffled.pop(0))
+        draw.shuffle(shuffled)
     pairs = list(zip(ids, shuffled, strict=True))
     verdicts = verifier.verify(
         [item(golds[a], rf"\boxed{{{golds[b]}}}") for a, b in pairs]

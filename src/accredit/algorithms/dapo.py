@@ -11,19 +11,20 @@ Differs from the paper:
 - drawing is bounded: after `max_draws` rounds a step trains on what it has, or skips
   its update if that is nothing; rejected groups are paid for and counted, never used;
 - a group is judged by its verified rewards, before the penalty;
-- the overlong penalty is off until `overlong_cache` is set (4,096 of 20,480 there).
+- the overlong penalty is off until `overlong_cache` is set (4,096 of 20,480 there), and
+  may spare failures, which else learn to fail fast.
 """
 
 from functools import partial
 
-from jaxtyping import Float
-from torch import Tensor
+import torch
 
 from accredit.algorithms.configs import DAPOConfig
 from accredit.algorithms.outcome_step import (
     Algorithm,
     Drawn,
     RewardShaping,
+    Shaped,
     verified_rewards,
 )
 from accredit.algorithms.parts import clipped_objective
@@ -58,13 +59,10 @@ def draw_informative_groups(state: State, world: World, *, config: DAPOConfig) -
             break
         prompts = list(world.problems.draw(state.num_drawn + num_drawn, wanted))
         num_drawn += len(prompts)
-        with world.clock.measure("rollout"):
-            groups = world.environment.roll_out(
-                prompts,
-                config.group_size,
-                world.sampling,
-                ("train", state.step, round_),
-            )
+        key = ("train", state.step, round_)
+        groups = world.environment.roll_out(
+            prompts, config.group_size, world.sampling, key
+        )
         for group in groups:
             (kept if is_informative(group) else rejected).append(group)
     return Drawn(tuple(kept), tuple(rejected), num_drawn)
@@ -77,21 +75,21 @@ def is_informative(group: Group) -> bool:
 
 
 def overlong_rewards(
-    batch: Batch, world: World, *, max_length: int, cache: int, factor: float
-) -> Float[Tensor, " rollout"]:
+    batch: Batch, world: World, *, max_length: int, config: DAPOConfig
+) -> Shaped:
     """Verified rewards plus the soft overlong penalty on sampled tokens."""
     penalty = soft_overlong_penalty(
-        batch.sampled.sum(1), max_length=max_length, cache=cache, factor=factor
+        batch.sampled.sum(1),
+        max_length=max_length,
+        cache=config.overlong_cache,
+        factor=config.overlong_factor,
     )
-    return batch.rewards + penalty
+    if config.overlong_applies_to == "successes":
+        penalty = torch.where(batch.rewards > 0, penalty, 0.0)
+    return Shaped(batch.rewards + penalty)
 
 
 def _shaping(config: DAPOConfig, max_new_tokens: int) -> RewardShaping:
     if config.overlong_cache == 0:
         return verified_rewards
-    return partial(
-        overlong_rewards,
-        max_length=max_new_tokens,
-        cache=config.overlong_cache,
-        factor=config.overlong_factor,
-    )
+    return partial(overlong_rewards, max_length=max_new_tokens, config=config)

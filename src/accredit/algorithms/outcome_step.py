@@ -63,12 +63,20 @@ class CreditRule(Protocol):
     ) -> Credit: ...
 
 
-RewardShaping = Callable[[Batch, World], Float[Tensor, " rollout"]]
+@dataclass(frozen=True, eq=False)
+class Shaped:
+    """The rewards that credit is dealt from, and what finding them cost."""
+
+    rewards: Float[Tensor, " rollout"]
+    cost: Cost = Cost()
 
 
-def verified_rewards(batch: Batch, world: World) -> Float[Tensor, " rollout"]:
+RewardShaping = Callable[[Batch, World], Shaped]
+
+
+def verified_rewards(batch: Batch, world: World) -> Shaped:
     """The verifier's rewards as they are."""
-    return batch.rewards
+    return Shaped(batch.rewards)
 
 
 @dataclass(frozen=True)
@@ -94,12 +102,12 @@ def outcome_step(
     with world.clock.measure("step"):
         drawn = algorithm.draw(state, world)
         batch = collate(drawn.groups or drawn.rejected)
-        rewards = algorithm.shape_rewards(batch, world)
-        values = algorithm.critic.values(batch, rewards)
-        credit = algorithm.credit(batch, rewards, values)
+        shaped = algorithm.shape_rewards(batch, world)
+        values = algorithm.critic.values(batch, shaped.rewards)
+        credit = algorithm.credit(batch, shaped.rewards, values)
         policy = update_policy(algorithm, state, world, drawn, batch, credit.advantages)
         world.engine.load(world.learner.model, world.learner.version)
-    return recorded(state, world, drawn, batch, rewards, values, credit, policy)
+    return recorded(state, world, drawn, batch, shaped, values, credit, policy)
 
 
 def draw_groups(
@@ -137,14 +145,14 @@ def recorded(
     world: World,
     drawn: Drawn,
     batch: Batch,
-    rewards: Float[Tensor, " rollout"],
+    shaped: Shaped,
     values: Float[Tensor, "rollout prefix"],
     credit: Credit,
     policy: PolicyUpdate | None,
 ) -> tuple[State, Record]:
     """The state after the step, and what it saw and did."""
     generated = rollout_cost((*drawn.groups, *drawn.rejected), world.shape)
-    cost: Cost = generated + update_cost(policy, batch, world.shape)
+    cost = generated + shaped.cost + update_cost(policy, batch, world.shape)
     counts = step_counts(drawn, batch, policy)
     counters = dict(state.counters)
     for name, count in counts.items():
@@ -152,7 +160,7 @@ def recorded(
     record = Record(
         groups=drawn.groups or drawn.rejected,
         batch=batch,
-        shaped_rewards=rewards,
+        shaped_rewards=shaped.rewards,
         values=values,
         credit=credit,
         policy=policy,

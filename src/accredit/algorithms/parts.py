@@ -9,8 +9,15 @@ from torch import Tensor
 from accredit.algorithms.configs import ClippedConfig, OutcomeConfig
 from accredit.functional import corrections, divergences
 from accredit.functional.policy_losses import clipped_surrogate
-from accredit.types import Aggregation, Batch, Correction, Objective, PolicyLoss
-from accredit.world import World
+from accredit.types import (
+    Aggregation,
+    Batch,
+    Correction,
+    Cost,
+    Objective,
+    PolicyLoss,
+)
+from accredit.world import World, forward_cost
 
 
 def objective(
@@ -58,15 +65,17 @@ def engine_correction(config: OutcomeConfig) -> Correction | None:
 
 def kl_charge(
     batch: Batch, world: World, coefficient: float
-) -> Float[Tensor, "rollout token"]:
+) -> tuple[Float[Tensor, "rollout token"], Cost]:
     """What each sampled token pays for leaving the start model: beta k1, >= or < 0.
 
-    Taken from the trainer's own log-probs before the update, without gradient.
+    Taken from the trainer's own log-probs before the update, without gradient: a pass
+    of the policy and one of the reference, which the cost counts. At 0 neither is run.
     """
     if coefficient == 0:
-        return torch.zeros_like(batch.sampling_logprobs)
+        return torch.zeros_like(batch.sampling_logprobs), Cost()
     logprobs = world.learner.logprobs(batch)
     charge = coefficient * divergences.kl_k1(
         logprobs, world.learner.reference_logprobs(batch)
     )
-    return torch.where(batch.sampled, charge, 0.0).detach()
+    cost = forward_cost(batch, world.shape, num_passes=2)
+    return torch.where(batch.sampled, charge, 0.0).detach(), cost

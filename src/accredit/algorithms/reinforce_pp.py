@@ -15,6 +15,7 @@ from functools import partial
 from accredit.algorithms.configs import ReinforcePPConfig
 from accredit.algorithms.outcome_step import (
     Algorithm,
+    Shaped,
     draw_groups,
     recorded,
     update_policy,
@@ -56,11 +57,11 @@ def reinforce_pp_step(
         drawn = algorithm.draw(state, world)
         batch = collate(drawn.groups)
         values = algorithm.critic.values(batch, batch.rewards)
-        charge = kl_charge(batch, world, kl_coefficient)
+        charge, cost = kl_charge(batch, world, kl_coefficient)
         credit = batch_whitened_credit(
             batch, batch.rewards, values, token_rewards=-charge
         )
         policy = update_policy(algorithm, state, world, drawn, batch, credit.advantages)
         world.engine.load(world.learner.model, world.learner.version)
-    shaped = batch.rewards - charge.sum(1)
+    shaped = Shaped(batch.rewards - charge.sum(1), cost)
     return recorded(state, world, drawn, batch, shaped, values, credit, policy)

@@ -12,24 +12,23 @@ gradient; with more than one optimizer step a batch the ratio corrects for the p
 change, unclipped; the KL is charged before the baseline, so that siblings share it.
 """
 
+import math
 from functools import partial
 
-from jaxtyping import Float
-from torch import Tensor
-
 from accredit.algorithms.configs import RLOOConfig
-from accredit.algorithms.outcome_step import Algorithm, draw_groups
+from accredit.algorithms.outcome_step import Algorithm, Shaped, draw_groups
 from accredit.algorithms.parts import kl_charge, objective
 from accredit.credit import outcome_credit
 from accredit.critics.group import LeaveOneOut
 from accredit.functional.aggregation import sequence_mean_token_sum
-from accredit.functional.policy_losses import policy_gradient
+from accredit.functional.policy_losses import clipped_surrogate
 from accredit.types import Batch
 from accredit.world import World
 
 
 def rloo(config: RLOOConfig) -> Algorithm:
     """The other siblings as critic, the policy gradient itself."""
+    unclipped = partial(clipped_surrogate, clip_low=1.0, clip_high=math.inf)
     return Algorithm(
         draw=partial(
             draw_groups,
@@ -38,13 +37,12 @@ def rloo(config: RLOOConfig) -> Algorithm:
         ),
         critic=LeaveOneOut(),
         credit=outcome_credit,
-        objective=objective(config, policy_gradient, sequence_mean_token_sum),
+        objective=objective(config, unclipped, sequence_mean_token_sum),
         shape_rewards=partial(charged_rewards, coefficient=config.kl_coefficient),
     )
 
 
-def charged_rewards(
-    batch: Batch, world: World, *, coefficient: float
-) -> Float[Tensor, " rollout"]:
+def charged_rewards(batch: Batch, world: World, *, coefficient: float) -> Shaped:
     """Verified rewards minus the KL of the whole rollout."""
-    return batch.rewards - kl_charge(batch, world, coefficient).sum(1)
+    charge, cost = kl_charge(batch, world, coefficient)
+    return Shaped(batch.rewards - charge.sum(1), cost)

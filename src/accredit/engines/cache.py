@@ -32,6 +32,9 @@ class GrowingLayer(CacheLayerMixin):
     """
 
     is_sliding = False
+    keys: Any
+    values: Any
+    """Both are tensors from the first update on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,11 +74,6 @@ class GrowingLayer(CacheLayerMixin):
         self.values[:, :, self.length : end] = value_states
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
-
-    def batch_select_indices(self, indices: Int[Tensor, " new_row"]) -> None:
-        """Rows become the named ones; a row may be named any number of times."""
-        self.keys = self.keys.index_select(0, indices)
-        self.values = self.values.index_select(0, indices)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Columns attended to by the next queries, and the first one's index."""
@@ -139,7 +137,8 @@ class Rows:
 
     def select(self, indices: Int[Tensor, " new_row"]) -> None:
         """Rows become the named ones, for siblings to share and the finished to go."""
-        self.cache.batch_select_indices(indices)
+        # Of the cache's two selections, the one that recurrent layers have as well.
+        self.cache.reorder_cache(indices)
         self.mask = self.mask[indices]
         self.positions = self.positions[indices]
 

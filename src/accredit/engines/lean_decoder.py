@@ -14,32 +14,26 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM
 
-from accredit.engines.cache import GrowingLayer, Rows
+from accredit.engines.cache import Rows
 
 FAMILY = (LlamaForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM)
 
 
-def supports(model: nn.Module) -> bool:
+def supports(model: Any) -> bool:
     """True where `LeanDecoder` is exact for this very module."""
-    if type(model) not in FAMILY:
+    if type(model) not in FAMILY or model.config.hidden_act != "silu":
         return False
-    config: Any = model.config
-    linears = [m for layer in model.model.layers for m in linear_maps(layer)]
-    layer_types = getattr(config, "layer_types", None) or ["full_attention"]
+    layer_types = getattr(model.config, "layer_types", None) or ["full_attention"]
+    maps = [linear_maps(layer) for layer in model.model.layers]
     return (
-        config.hidden_act == "silu"
-        and set(layer_types) == {"full_attention"}
-        and all(type(module) is nn.Linear for module in linears)
+        set(layer_types) == {"full_attention"}
+        and all(type(linear) is nn.Linear for layer in maps for linear in layer)
+        and all(linear.bias is None for layer in maps for linear in layer[3:])
         and all(p.dtype == torch.float32 for p in model.parameters())
-        and all(
-            module.bias is None
-            for layer in model.model.layers
-            for module in linear_maps(layer)[3:]
-        )
     )
 
 
-def linear_maps(layer: Any) -> list[nn.Module]:
+def linear_maps(layer: Any) -> list[Any]:
     """The projections of one decoder layer; only the first three may have a bias."""
     attention, mlp = layer.self_attn, layer.mlp
     return [
@@ -118,7 +112,7 @@ class LeanDecoder:
         self,
         attention: Any,
         normed: Float[Tensor, "row hidden"],
-        cached: GrowingLayer,
+        cached: Any,
         head_norm: Float[Tensor, "head width"] | None,
         cos: Float[Tensor, "row 1 width"],
         signed_sin: Float[Tensor, "row 1 width"],

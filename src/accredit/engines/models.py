@@ -147,7 +147,7 @@ def loaded_weights(folder: Path, config: Any, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
-        model, report = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -161,6 +161,7 @@ def loaded_weights(folder: Path, config: Any, dtype: torch.dtype) -> Any:
             f"the weights in {folder} must load, got {one_line(error)}; "
             "copy the directory again"
         ) from error
+    model, report = loaded
     missing = sorted(report["missing_keys"])
     if missing:
         raise ValueError(

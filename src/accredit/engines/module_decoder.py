@@ -20,15 +20,14 @@ class ModuleDecoder:
     """Next-token logits by the module's own forward."""
 
     def __init__(self, model: Any) -> None:
-        names = inspect.signature(model.forward).parameters
-        self._takes_any = any(
-            parameter.kind is parameter.VAR_KEYWORD for parameter in names.values()
-        )
-        self._names = set(names)
-        if "past_key_values" not in names and not self._takes_any:
+        # An adapter's wrapper hides the arguments of the module it wraps.
+        wraps = hasattr(model, "get_base_model")
+        module = model.get_base_model() if wraps else model
+        self._names = set(inspect.signature(module.forward).parameters)
+        if "past_key_values" not in self._names:
             raise ValueError(
                 "the model's forward must take past_key_values, got "
-                f"{type(model).__name__}({', '.join(names)}); "
+                f"{type(module).__name__} without it; "
                 "use a causal LM that keeps its cache there"
             )
         self._model = model
@@ -66,7 +65,7 @@ class ModuleDecoder:
         }
         # Some architectures read positions off the mask and take no position_ids.
         for name, value in (("position_ids", positions), ("logits_to_keep", 1)):
-            if name in self._names or self._takes_any:
+            if name in self._names:
                 inputs[name] = value
         return self._model(**inputs).logits[:, -1]
 

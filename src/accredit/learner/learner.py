@@ -10,6 +10,7 @@ Knows no algorithm: what is minimised is the `Objective` it is given.
 
 import json
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
-from transformers import PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 
 from accredit.functional.logprobs import TokenLogprobs
 from accredit.learner.forward import scoring_of, without_dropout
@@ -73,7 +74,7 @@ class Learner:
 
         The reference is the model the run began with, also after a resume.
         """
-        self.model = without_dropout(model.float())
+        self.model = savable(without_dropout(model.float()))
         self.options = options
         self.version = 0
         """Finished updates."""
@@ -318,6 +319,31 @@ class Learner:
             nn.Module.to(reference, self.model.device)
             self._reference = reference.eval().requires_grad_(False)
         return self._reference
+
+
+def savable(model: PreTrainedModel) -> PreTrainedModel:
+    """The same model with a generation config that transformers agrees to write.
+
+    It reads sampling settings beside greedy decoding, and refuses to save them: a run
+    would end at its first checkpoint. What stays is which tokens start, stop and pad.
+    """
+    config = model.generation_config
+    if config is None:
+        return model
+    try:
+        config.validate(strict=True)
+    except ValueError as error:
+        warnings.warn(
+            "generation_config.json must be valid to be saved again, got "
+            f"{error}; checkpoints keep its token ids only",
+            stacklevel=3,
+        )
+        model.generation_config = GenerationConfig(
+            bos_token_id=config.bos_token_id,
+            eos_token_id=config.eos_token_id,
+            pad_token_id=config.pad_token_id,
+        )
+    return model
 
 
 def saved_weights(kind: type[PreTrainedModel], folder: Path) -> dict[str, Tensor]:

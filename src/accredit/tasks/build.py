@@ -1,8 +1,9 @@
 """A recipe's task: problems to train on, problems held out, and who scores them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from accredit.tasks import chain, walk
@@ -79,11 +80,16 @@ def jsonl_task(config: JsonlConfig) -> Task:
         columns=columns(config, config.split_column),
         on_bad_row=config.on_bad_row,
     )
-    if config.train_split is None and config.evaluation_split is None:
-        return _held_out(load(), config.held_out, build_verifier(config))
+    if config.evaluation_split is None:
+        loaded = load(split=config.train_split)
+        return held_out_task(config, loaded, lambda: build_verifier(config))
+    evaluation = load(split=config.evaluation_split).problems
     train = load(split=config.train_split)
-    evaluation = load(split=config.evaluation_split)
-    return _split_task(config, train, evaluation)
+    if config.train_split is None:
+        train = without(train, evaluation)
+    return Task(
+        train.problems, evaluation, build_verifier(config), bad_rows=train.bad_rows
+    )
 
 
 def hub_task(config: HubConfig) -> Task:
@@ -95,8 +101,12 @@ def hub_task(config: HubConfig) -> Task:
     )
     train = load(split=config.train_split or "train")
     if config.evaluation_split is None:
-        return _held_out(train, config.held_out, build_verifier(config))
-    return _split_task(config, train, load(split=config.evaluation_split))
+        return held_out_task(config, train, lambda: build_verifier(config))
+    evaluation = load(split=config.evaluation_split)
+    bad_rows = (*train.bad_rows, *evaluation.bad_rows)
+    return Task(
+        train.problems, evaluation.problems, build_verifier(config), bad_rows=bad_rows
+    )
 
 
 def reasoning_gym_task(config: ReasoningGymConfig) -> Task:
@@ -106,7 +116,7 @@ def reasoning_gym_task(config: ReasoningGymConfig) -> Task:
     loaded = load_reasoning_gym(
         config.data_set, config.num_problems, config.data_seed, config=config.options
     )
-    return _held_out(loaded, config.held_out, ReasoningGymVerifier())
+    return held_out_task(config, loaded, ReasoningGymVerifier)
 
 
 def imo_answerbench_task(config: ImoAnswerBenchConfig) -> Task:
@@ -114,28 +124,36 @@ def imo_answerbench_task(config: ImoAnswerBenchConfig) -> Task:
     from accredit.tasks.imo_bench import load_imo_answerbench
 
     loaded = load_imo_answerbench(config.path)
-    verifier = build_verifier(config)
-    if config.held_out is None:
-        return Task(loaded.problems, loaded.problems, verifier, loaded.bad_rows)
-    return _held_out(loaded, config.held_out, verifier)
+    return held_out_task(config, loaded, lambda: build_verifier(config))
 
 
 def build_verifier(config: VerifierConfig) -> Verifier:
-    """Who scores completions to a user's own problems."""
+    """Who scores completions to a user's own problems.
+
+    Raises:
+        ValueError: it cannot be loaded; better now than after the first rollouts.
+    """
     if config.verifier == "function":
         from accredit.verification.function import FunctionVerifier
 
-        return FunctionVerifier(
+        function = FunctionVerifier(
             config.reward_function,
             timeout_s=config.verifier_timeout_s,
             num_workers=config.verifier_workers,
         )
+        function.check()
+        return function
     if config.verifier == "exact":
         from accredit.verification.exact import ExactVerifier
 
         return ExactVerifier()
     from accredit.verification.math import MathVerifier
 
+    if find_spec("math_verify") is None:
+        raise ValueError(
+            "task.verifier = 'math' needs the math-verify library, got none installed; "
+            "install accredit[math], or take 'exact' or a function of your own"
+        )
     return MathVerifier(
         timeout_s=config.verifier_timeout_s, num_workers=config.verifier_workers
     )
@@ -153,27 +171,29 @@ def columns(config: RowsConfig, split: str | None = None) -> ColumnMapping:
     )
 
 
-def _held_out(loaded: LoadedProblems, held_out: int, verifier: Verifier) -> Task:
-    """The last `held_out` problems for evaluation, the others for training."""
-    problems = loaded.problems
+def held_out_task(
+    config: RowsConfig | ReasoningGymConfig | ImoAnswerBenchConfig,
+    loaded: LoadedProblems,
+    verifier: Callable[[], Verifier],
+) -> Task:
+    """The last `held_out` problems for evaluation, the others for training.
+
+    The verifier is built last, once the problems are known to be good.
+    """
+    problems, held_out = loaded.problems, config.held_out
+    if held_out is None:
+        return Task(problems, problems, verifier(), loaded.bad_rows)
     if held_out >= len(problems):
         raise ValueError(
-            f"held_out must leave problems to train on, got {held_out} of "
-            f"{len(problems)}; lower task.held_out"
+            f"task.held_out must leave problems to train on, got {held_out} of "
+            f"{len(problems)}; lower it, or set it to none to use all for both"
         )
     cut = len(problems) - held_out
-    return Task(problems[:cut], problems[cut:], verifier, loaded.bad_rows)
+    return Task(problems[:cut], problems[cut:], verifier(), loaded.bad_rows)
 
 
-def _split_task(
-    config: RowsConfig, train: LoadedProblems, evaluation: LoadedProblems
-) -> Task:
-    known: Sequence[Problem] = train.problems
-    seen = {problem.id for problem in known}
-    fresh = tuple(p for p in evaluation.problems if p.id not in seen)
-    return Task(
-        train.problems,
-        fresh or evaluation.problems,
-        build_verifier(config),
-        train.bad_rows,
-    )
+def without(loaded: LoadedProblems, others: Sequence[Problem]) -> LoadedProblems:
+    """The same less some of its problems."""
+    ids = {problem.id for problem in others}
+    kept = tuple(problem for problem in loaded.problems if problem.id not in ids)
+    return LoadedProblems(kept, loaded.bad_rows)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from accredit.base_config import BaseConfig
 
@@ -61,6 +61,16 @@ class VerifierConfig(BaseTaskConfig):
     verifier_workers: Annotated[int, Field(ge=1)] = 2
     """Processes that verify side by side."""
 
+    @model_validator(mode="after")
+    def _function_is_named_where_it_is_used(self) -> "VerifierConfig":
+        if bool(self.reward_function) != (self.verifier == "function"):
+            raise ValueError(
+                "task.reward_function = 'module:function' and task.verifier = "
+                f"'function' go together, got {self.reward_function!r} with the "
+                f"verifier {self.verifier!r}"
+            )
+        return self
+
 
 class RowsConfig(VerifierConfig):
     """What data sets with columns have in common."""
@@ -77,10 +87,12 @@ class RowsConfig(VerifierConfig):
     """Further columns that a reward function reads from `problem.metadata`."""
     on_bad_row: Literal["stop", "skip"] = "stop"
     """A malformed row ends the run with its number and reason, or is counted."""
-    held_out: Annotated[int, Field(ge=1)] = 64
-    """Problems kept for evaluation where the data have no split of their own."""
+    held_out: Annotated[int, Field(ge=1)] | None = 64
+    """Problems kept for evaluation where no split is named for it, the last ones; none
+    evaluates on all and trains on all."""
     train_split: str | None = None
-    """Rows to train on, by the data's split; none takes all that are not held out."""
+    """Rows to train on, by the data's split; none takes the split `train` of a hub data
+    set, and of a file all that are not evaluated on."""
     evaluation_split: str | None = None
     """Rows to evaluate on, by the data's split; none holds some out."""
 

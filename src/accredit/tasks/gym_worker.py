@@ -26,6 +26,7 @@ import re
 import signal
 import sys
 import warnings
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -121,8 +122,7 @@ class Worker:
         """Problem `index` as the package holds it."""
         place = (json.dumps(data, sort_keys=True), index)
         if place not in self._entries:
-            # `codeio` runs programs that draw from Python's own generator.
-            random.seed(str(place))
+            _seed_global_generators(str(place))
             self._entries[place] = self._data_set(data)[index]
             if len(self._entries) > MAX_ENTRIES:
                 self._entries.popitem(last=False)
@@ -141,6 +141,14 @@ class Worker:
         if name not in self._data_sets:
             self._data_sets[name] = data_set(**data)
         return self._data_sets[name]
+
+
+def _seed_global_generators(key: str) -> None:
+    """`codeio` runs programs that draw from Python's and numpy's own generators."""
+    import numpy as np
+
+    random.seed(key)
+    np.random.seed(zlib.crc32(key.encode()))
 
 
 def answered(line: str, reply: Callable[[dict[str, Any]], dict[str, Any]]) -> str:

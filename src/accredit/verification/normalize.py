@@ -50,7 +50,6 @@ _REWRITES = tuple(
         (r"\\begin\{(?:math|displaymath|equation\*?)\}", ""),
         (r"\\end\{(?:math|displaymath|equation\*?)\}", ""),
         (r"\\\$|\$|(?<!\\)\\[()]|(?<!\\)\\[\[\]]", ""),
-        (r"(?<!\d)(\d{1,3}(?:(?:\\,|\\ |\\!|\{,\})\d{3})+)(?!\d)", None),
         (r"\{,\}", ","),
         (r"\\!", ""),
         (r"(?<!\\)\\[,;: ]|~|\\(?:q?quad|(?:thin|med|thick)space)(?![a-zA-Z])", " "),
@@ -86,6 +85,7 @@ _TRAILING_UNIT = re.compile(
     r"\{\s*(?!if|for|or|and|when|where|otherwise)([a-zA-Z]+(?: [a-zA-Z]+)?)\s*\}"
     r"(?:\^\{?[23]\}?)?\s*\$?\s*\.?$"
 )
+_SPACED_THOUSANDS = re.compile(r"(?<!\d)\d{1,3}(?:(?:\\,|\\ |\\!|\{,\})\d{3})+(?!\d)")
 _THOUSANDS = re.compile(r"(?<![\d,.])[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?(?![\d.]*\d|,\d)")
 _BRACKETS = re.compile(r"\\\{|\\\}|[()\[\]]")
 _ARGUMENT_OF = re.compile(r"\\(?P<macro>frac|sqrt)(?![a-zA-Z])\s*")
@@ -133,11 +133,9 @@ def normalized(text: str) -> str:
     text = _EMPHASIS.sub(r"\2", text)
     text = _LABEL.sub("", text).strip()
     text = _TRAILING_UNIT.sub(r" \\unit{\1}", text)
+    text = _SPACED_THOUSANDS.sub(lambda number: re.sub(r"\D", "", number[0]), text)
     for pattern, replacement in _REWRITES:
-        if replacement is None:
-            text = pattern.sub(lambda number: re.sub(r"\D", "", number[0]), text)
-        else:
-            text = pattern.sub(replacement, text)
+        text = pattern.sub(replacement, text)
     while _WRAPPERS.search(text):
         text = _WRAPPERS.sub(r" \1 ", text)
     text = re.sub(r"\s+", " ", text).strip().rstrip(".,;:").strip()

@@ -196,7 +196,7 @@ class _Shared:
     task: Task
     jobs: "queue.SimpleQueue[_Job | None]" = field(default_factory=queue.SimpleQueue)
     workers: set[_Worker] = field(default_factory=set)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.RLock = field(default_factory=threading.RLock)
     closed: bool = False
     num_pending: int = 0
     """Calls queued or running, which decides how many slots are worth starting."""

@@ -1,0 +1,242 @@
+"""Small real worlds in memory: a random policy, its engine and learner, a fake verifier.
+
+Everything but the verifier is what a run has; no file, no tokenizer, no process.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+
+from accredit.algorithms.build import build_algorithm
+from accredit.algorithms.outcome_step import Algorithm
+from accredit.config import recipe_from
+from accredit.engines.transformers_engine import TransformersEngine
+from accredit.environments.single_turn import SingleTurn
+from accredit.functional.flops import ModelShape
+from accredit.learner.learner import Learner
+from accredit.learner.options import LearnerOptions
+from accredit.learner.schedules import Schedule
+from accredit.tasks.source import ShuffledPrompts
+from accredit.types import (
+    Batch,
+    Group,
+    Message,
+    Objective,
+    PolicyUpdate,
+    Problem,
+    Prompt,
+    Record,
+    Rollout,
+    Sampling,
+    State,
+    StopReason,
+    Verdict,
+)
+from accredit.world import Clock, TimedEngine, World
+from tiny_models import decoder_settings, seeded
+
+LETTERS = "abcdefgh"
+BUDGET = 6
+"""Tokens of a completion where a test does not say."""
+
+Reward = Callable[[str], float | None]
+
+
+class LetterVerifier:
+    """Scores texts with `reward`, in this process; counts what it was asked."""
+
+    def __init__(self, reward: Reward) -> None:
+        self.reward = reward
+        self.num_asked = 0
+
+    def verify(self, items: Sequence[tuple[Problem, str, Rollout]]) -> list[Verdict]:
+        self.num_asked += len(items)
+        rewards = [self.reward(text) for _, text, _ in items]
+        return [Verdict(r, "" if r is not None else "no verdict") for r in rewards]
+
+    def close(self) -> None:
+        pass
+
+
+def share_of_a(text: str) -> float:
+    """Dense, and different between siblings: any algorithm can climb it."""
+    return text.count("a") / max(len(text), 1)
+
+
+def small_policy(seed: int = 0) -> PreTrainedModel:
+    """One layer over eight letters; weights small enough to explore."""
+    small = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    settings = decoder_settings(len(LETTERS)) | small | heads | ends
+    config = Qwen3Config(**settings | {"initializer_range": 0.1})
+    return seeded(Qwen3ForCausalLM, config, seed)
+
+
+def prompts(count: int = 6) -> list[Prompt]:
+    """Problems of one to three letters."""
+    return [
+        Prompt(
+            Problem(f"p{n}", (Message("user", str(n)),)),
+            tuple((n + k) % len(LETTERS) for k in range(1 + n % 3)),
+        )
+        for n in range(count)
+    ]
+
+
+def small_world(
+    reward: Reward = share_of_a,
+    *,
+    seed: int = 0,
+    rate: float = 2e-2,
+    max_new_tokens: int = BUDGET,
+    stop_token_ids: Sequence[int] = (),
+    num_prompts: int = 6,
+    reference: Callable[[], PreTrainedModel] = small_policy,
+    **options: Any,
+) -> World:
+    """A world whose policy is `small_policy(seed)` and whose learner has `options`."""
+    clock = Clock()
+    learner_options = LearnerOptions(schedule=Schedule(peak=rate), **options)
+    learner = Learner(small_policy(seed), learner_options, reference)
+    engine = TimedEngine(TransformersEngine(learner.model, stop_token_ids), clock)
+
+    def decode(completions: Sequence[Sequence[int]]) -> list[str]:
+        return ["".join(LETTERS[i] for i in ids) for ids in completions]
+
+    verifier = LetterVerifier(reward)
+    return World(
+        problems=ShuffledPrompts(prompts(num_prompts), seed),
+        environment=SingleTurn(engine, verifier, decode, max_new_tokens, seed),
+        engine=engine,
+        learner=learner,
+        sampling=Sampling(),
+        shape=ModelShape.from_config(learner.model.config),
+        seed=seed,
+        clock=clock,
+    )
+
+
+def algorithm(name: str, max_new_tokens: int = BUDGET, **keys: Any) -> Algorithm:
+    """An algorithm as a recipe names it; three prompts and four siblings by default."""
+    section = {"name": name, "prompts_per_step": 3, "group_size": 4} | keys
+    recipe = {
+        "algorithm": section,
+        "sampling": {"max_new_tokens": max_new_tokens},
+    }
+    return build_algorithm(recipe_from(recipe, "test").algorithm, max_new_tokens)
+
+
+def steps(
+    chosen: Algorithm, world: World, count: int, state: State | None = None
+) -> tuple[State, list[Record]]:
+    """State and records after so many steps."""
+    state, records = state or State(), []
+    for _ in range(count):
+        state, record = chosen.step(chosen, state, world)
+        records.append(record)
+    return state, records
+
+
+def mean_reward(records: Sequence[Record]) -> float:
+    """As verified, over all rollouts of the steps."""
+    rewards = [r for record in records for r in record.batch.rewards.tolist()]
+    return sum(rewards) / len(rewards)
+
+
+def weights(world: World) -> dict[str, Any]:
+    """A copy of the policy's parameters."""
+    return {n: p.detach().clone() for n, p in world.learner.model.named_parameters()}
+
+
+def moved(world: World, before: dict[str, Any]) -> bool:
+    """Whether any parameter differs from the copy."""
+    return any(
+        not bool((p.detach() == before[name]).all())
+        for name, p in world.learner.model.named_parameters()
+    )
+
+
+def answered(
+    prompt: Prompt, answers: Sequence[tuple[Sequence[int], float | None]]
+) -> Group:
+    """A group as an environment returns it: tokens and reward of each sibling."""
+    return Group(
+        prompt,
+        tuple(
+            finished(prompt, token_ids, sample)
+            for sample, (token_ids, _) in enumerate(answers)
+        ),
+        tuple(Verdict(r, "" if r is not None else "broken") for _, r in answers),
+    )
+
+
+def finished(prompt: Prompt, token_ids: Sequence[int], sample: int = 0) -> Rollout:
+    """A rollout that stopped, sampled with log-prob -2 a token."""
+    sampled = torch.zeros(len(prompt.token_ids) + len(token_ids), dtype=torch.bool)
+    sampled[len(prompt.token_ids) :] = True
+    return Rollout(
+        prompt,
+        torch.tensor([*prompt.token_ids, *token_ids]),
+        sampled,
+        torch.where(sampled, -2.0, 0.0),
+        StopReason.STOP,
+        sample,
+    )
+
+
+@dataclass
+class ScriptedEnvironment:
+    """Answers each call with the next list of groups; remembers how it was asked."""
+
+    script: list[list[Group]]
+    keys: list[tuple[int | str, ...]] = field(default_factory=list)
+    asked: list[list[str]] = field(default_factory=list)
+
+    def roll_out(
+        self,
+        prompts: Sequence[Prompt],
+        group_size: int,
+        sampling: Sampling,
+        key: tuple[int | str, ...],
+    ) -> list[Group]:
+        self.keys.append(key)
+        self.asked.append([prompt.problem.id for prompt in prompts])
+        return self.script[len(self.keys) - 1]
+
+
+@dataclass
+class KnownLearner:
+    """A learner that is told its log-probs and keeps the advantages it is given."""
+
+    known: Tensor
+    reference: Tensor
+    version: int = 0
+    model: Any = None
+    advantages: list[Tensor] = field(default_factory=list)
+
+    def logprobs(self, batch: Batch) -> Tensor:
+        return self.known
+
+    def reference_logprobs(self, batch: Batch) -> Tensor:
+        return self.reference
+
+    def update_policy(
+        self, batch: Batch, advantages: Tensor, objective: Objective, seed: int
+    ) -> PolicyUpdate:
+        self.advantages.append(advantages)
+        nothing = torch.zeros_like(advantages)
+        return PolicyUpdate(
+            nothing, nothing, nothing, None, (0.0,), (0.0,), 1.0, 0, 0, 0
+        )
+
+    def save(self, folder: Path) -> None:
+        raise NotImplementedError
+
+    def load(self, folder: Path) -> None:
+        raise NotImplementedError
