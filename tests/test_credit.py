@@ -242,9 +242,13 @@ def test_credit_is_zero_where_nothing_can_be_trained(rule):
         verified=torch.tensor([True, True, False, True]),
     )
     values = torch.cat([VALUES, VALUES])
-    advantages = rule(batch, vector(1, 0, 1, 1), values).advantages
-    assert (advantages[~batch.trainable] == 0).all()
-    assert (advantages[batch.trainable] != 0).any()
+    credit = rule(batch, vector(1, 0, 1, 1), values)
+    assert (credit.advantages[~batch.trainable] == 0).all()
+    assert (credit.advantages[batch.trainable] != 0).any()
+    if credit.value_targets is not None:
+        assert (credit.value_targets[:, :-1][~batch.trainable] == 0).all()
+        assert (credit.value_targets[:, -1] == 0).all()
+        assert (credit.value_targets != 0).any()
 
 
 @rules

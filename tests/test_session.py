@@ -207,8 +207,10 @@ def test_other_data_are_noticed_on_resume(folder):
 
 
 def test_a_new_run_never_writes_over_an_old_one(folder, uninterrupted):
-    with pytest.raises(RecipeError, match="needs a folder without a run"):
-        start_training(small_config(folder, name="uninterrupted"))
+    before = uninterrupted.metrics()
+    run, _ = start_training(small_config(folder, name="uninterrupted", steps=1))
+    assert run.path.name == "uninterrupted-2"
+    assert uninterrupted.metrics() == before
 
 
 @pytest.mark.parametrize(

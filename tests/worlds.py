@@ -1,4 +1,4 @@
-"""Small real worlds in memory: a random policy, its engine and learner, a fake verifier.
+"""Small real worlds in memory: random policy, engine, learner, and a fake verifier.
 
 Everything but the verifier is what a run has; no file, no tokenizer, no process.
 """
@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from accredit.algorithms.build import build_algorithm
 from accredit.algorithms.outcome_step import Algorithm
-from accredit.config import recipe_from
+from accredit.config import RunConfig, recipe_from, union_members
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.environments.single_turn import SingleTurn
 from accredit.functional.flops import ModelShape
@@ -43,6 +43,11 @@ from tiny_models import decoder_settings, seeded
 LETTERS = "abcdefgh"
 BUDGET = 6
 """Tokens of a completion where a test does not say."""
+
+ALGORITHMS = [
+    member.model_fields["name"].default
+    for member in union_members(RunConfig.model_fields["algorithm"])
+]
 
 Reward = Callable[[str], float | None]
 

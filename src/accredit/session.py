@@ -167,20 +167,26 @@ def evaluate(assembly: Assembly) -> tuple[EvalResult, Cost]:
 
 
 def start_training(config: RunConfig) -> tuple[RunDirectory, bool]:
-    """A new run; returns its folder and whether it was finished.
+    """A new run in a folder of its own; returns it and whether it was finished.
+
+    A name that is taken gets a number: `walk-grpo-2` beside `walk-grpo`.
 
     Raises:
-        RecipeError: the run exists, or the recipe cannot be built.
+        ValueError: the recipe cannot be built.
     """
-    run = RunDirectory(config.runs_folder / config.name)
-    if run.exists:
-        raise RecipeError(
-            f"a new run needs a folder without a run, got {run.path}; continue it with "
-            f"`accredit train --resume {run.path}` or choose another --name"
-        )
     assembly = assemble(config)
+    run = RunDirectory(free_folder(config.runs_folder / config.name))
     run.start(config.model_dump(mode="json"), environment())
     return run, carry_on(assembly, run, State())
+
+
+def free_folder(wanted: Path) -> Path:
+    """The folder itself if it holds no run yet, else the first numbered one."""
+    folder, number = wanted, 2
+    while RunDirectory(folder).exists:
+        folder = wanted.with_name(f"{wanted.name}-{number}")
+        number += 1
+    return folder
 
 
 def resume_training(path: Path, overrides: Sequence[str]) -> tuple[RunDirectory, bool]:

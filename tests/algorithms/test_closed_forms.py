@@ -13,9 +13,9 @@ import math
 
 import pytest
 import torch
-from worlds import algorithm, small_world
 
 from accredit.types import Batch
+from worlds import algorithm, small_world
 
 MAX_NEW_TOKENS = 6
 A = 0.5 / (math.sqrt(0.5) + 1e-6)

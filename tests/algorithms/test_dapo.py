@@ -4,6 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+
+from accredit.functional.flops import decode_flops
+from accredit.reports.metrics import step_metrics
+from accredit.types import State
 from worlds import (
     ScriptedEnvironment,
     algorithm,
@@ -14,10 +18,6 @@ from worlds import (
     steps,
     weights,
 )
-
-from accredit.functional.flops import decode_flops
-from accredit.reports.metrics import step_metrics
-from accredit.types import State
 
 ONE, TWO, THREE, FOUR, FIVE = prompts(5)
 TOKENS = (1, 2, 3)

@@ -4,8 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_learning import NAMES
+
+from accredit.functional.flops import forward_flops
+from accredit.reports.metrics import step_metrics
+from accredit.types import Cost, State
 from worlds import (
+    ALGORITHMS,
     KnownLearner,
     ScriptedEnvironment,
     algorithm,
@@ -20,12 +24,8 @@ from worlds import (
     weights,
 )
 
-from accredit.functional.flops import forward_flops
-from accredit.reports.metrics import step_metrics
-from accredit.types import Cost, State
-
 ONE, TWO = prompts(2)
-names = pytest.mark.parametrize("name", NAMES)
+names = pytest.mark.parametrize("name", ALGORITHMS)
 KL_LOSS = ["grpo", "dr_grpo", "dapo"]
 KL_CHARGE = ["rloo", "reinforce_pp"]
 
@@ -188,7 +188,7 @@ def test_p12_reinforce_pp_charges_each_token_its_own_kl():
 
 
 def test_b061_three_log_probs_stay_three():
-    """Case B061: an engine with other weights shows up, and does not hide as ratio 1."""
+    """Case B061: an engine with other weights shows and does not hide as ratio 1."""
     world = small_world()
     world.engine.load(small_policy(seed=5), 0)
     _, (record,) = steps(algorithm("grpo"), world, 1)
@@ -223,8 +223,8 @@ def test_completions_of_one_token_are_trained_on():
     assert moved(world, before)
 
 
-def test_observations_of_others_cost_nothing_here():
-    """A group of two answers to one prompt of two tokens: one prefill, two decodes."""
+def test_a_step_pays_for_every_sampled_token():
+    """Two answers to one prompt of two tokens: 3 tokens and 1."""
     world = scripted(answered(TWO, [((1, 2, 3), 1.0), ((4,), 0.0)]))
     _, (record,) = steps(plain("grpo", group_size=2), world, 1)
     assert record.cost.tokens_generated == 4

@@ -158,7 +158,7 @@ def _member_index(group_index: Tensor) -> Tensor:
 def _packed(
     rewards: Tensor, valid: Tensor, group_index: Tensor
 ) -> tuple[Float[Tensor, "prompt group"], Bool[Tensor, "prompt group"]]:
-    """Rewards as a matrix of groups, and who votes; 0 where nobody does."""
+    """Rewards as a matrix of groups, and who votes; anything where nobody does."""
     if not len(rewards) == len(valid) == len(group_index):
         raise ValueError(
             "rewards, valid and group_index must have one entry a rollout, got "
@@ -169,7 +169,7 @@ def _packed(
     member_index = _member_index(group_index)
     shape = (int(group_index.max()) + 1, int(member_index.max()) + 1)
     packed = rewards.new_zeros(shape)
-    packed[group_index, member_index] = torch.where(valid, rewards, 0.0)
+    packed[group_index, member_index] = rewards
     voting = valid.new_zeros(shape)
     voting[group_index, member_index] = valid
     return packed, voting

@@ -138,7 +138,7 @@ def final_table(metrics: Sequence[Row], evaluations: Sequence[Row]) -> Group:
     for row in summary_rows(metrics, evaluations):
         change = Text(row.change, style="bold green" if row.clear else "")
         table.add_row(Text(row.name), Text(row.start), Text(row.final), change)
-    spent = "  ".join(f"{name} {amount}" for name, amount in totals(metrics))
+    spent = " · ".join(f"{name} {amount}" for name, amount in totals(metrics))
     note = "Brackets: 95% intervals. Bold: the intervals do not touch."
     return Group(table, Text(""), Text(spent), Text(note, style="dim"))
 

@@ -43,7 +43,7 @@ def totals(metrics: Sequence[Row]) -> list[tuple[str, str]]:
         pairs += [("tokens per second", si(tokens / seconds))]
     pairs += [
         (name, si(last[key] or 0.0, "FLOP"))
-        for name, key in (("decode", "flops/decode"), ("all FLOPs", "flops/total"))
+        for name, key in (("decode", "flops/decode"), ("full ledger", "flops/total"))
         if key in last
     ]
     return pairs
