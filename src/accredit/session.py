@@ -32,7 +32,7 @@ from accredit.reports.page import write_report
 from accredit.reports.progress import TrainingProgress, final_table
 from accredit.reports.rollouts import rollout_rows
 from accredit.reports.run_directory import RunDirectory
-from accredit.reports.trackers import Guarded, open_tracker
+from accredit.reports.trackers import Guarded, open_tracker, require_tracker
 from accredit.types import Cost, Record, Sampling, State
 from accredit.world import rollout_cost
 
@@ -174,6 +174,8 @@ def start_training(config: RunConfig) -> tuple[RunDirectory, bool]:
     Raises:
         ValueError: the recipe cannot be built.
     """
+    for name in config.trackers:
+        require_tracker(name)
     assembly = assemble(config)
     run = RunDirectory(free_folder(config.runs_folder / config.name))
     run.start(config.model_dump(mode="json"), environment())

@@ -142,21 +142,11 @@ def open_tracker(
         first_step: Steps done before a resume; what a tracker holds after them is void.
 
     Raises:
-        ValueError: there is no tracker of this name.
-        ModuleNotFoundError: its package is not installed.
+        ValueError, ModuleNotFoundError: as `require_tracker` says.
         RuntimeError: it cannot be opened (no login, no network, ...).
     """
-    if name not in TRACKERS:
-        raise ValueError(
-            f"a tracker must be one of {', '.join(TRACKERS)}, got {name!r}; "
-            "correct the name or leave it out"
-        )
-    package, opens = TRACKERS[name]
-    if package not in sys.modules and find_spec(package) is None:
-        raise ModuleNotFoundError(
-            f"tracker {name!r} needs the package {package}, got none installed; "
-            "install it with: pip install 'accredit[trackers]'"
-        )
+    require_tracker(name)
+    _, opens = TRACKERS[name]
     try:
         tracker = opens(run, without_secrets(recipe), first_step)
     except Exception as error:
@@ -165,6 +155,26 @@ def open_tracker(
             f"{error}; correct its set-up or leave it out of the recipe"
         ) from error
     return Guarded(name, tracker, tell)
+
+
+def require_tracker(name: str) -> None:
+    """Nothing, where the named tracker could be opened.
+
+    Raises:
+        ValueError: there is no tracker of this name.
+        ModuleNotFoundError: its package is not installed.
+    """
+    if name not in TRACKERS:
+        raise ValueError(
+            f"a tracker must be one of {', '.join(TRACKERS)}, got {name!r}; "
+            "correct the name or leave it out"
+        )
+    package, _ = TRACKERS[name]
+    if package not in sys.modules and find_spec(package) is None:
+        raise ModuleNotFoundError(
+            f"tracker {name!r} needs the package {package}, got none installed; "
+            "install it with: pip install 'accredit[trackers]'"
+        )
 
 
 def numbers(metrics: Row) -> dict[str, float | int]:
