@@ -45,7 +45,14 @@ from accredit.functional.flops import ModelShape
 from accredit.reports.metrics import step_metrics
 from accredit.tasks.rendering import decoder, render_all
 from accredit.tasks.source import ShuffledPrompts
-from accredit.types import Message, Problem, Rollout, Sampling, State, Verdict
+from accredit.types import (
+    Message,
+    Problem,
+    Rollout,
+    Sampling,
+    State,
+    Verdict,
+)
 from accredit.world import Clock, TimedEngine, TimedVerifier, World
 
 GROUP_SIZE = 8
@@ -154,9 +161,7 @@ class Turns(TrainerCallback):
     def on_train_begin(self, *arguments: Any, **names: Any) -> None:
         self.started = moment()
 
-    def on_step_end(
-        self, args: Any, state: Any, control: Any, **names: Any
-    ) -> None:
+    def on_step_end(self, args: Any, state: Any, control: Any, **names: Any) -> None:
         if state.global_step % self.steps:
             return
         handed_over = moment()
@@ -189,7 +194,9 @@ def measured(load: Load, options: argparse.Namespace) -> dict[str, Any]:
     """Rates of both and their ratio, round by round; the first round warms up."""
     source = random.Random(1)
     alphabet = letters(load.shape.vocabulary)
-    texts = ["".join(source.choices(alphabet, k=PROMPT_TOKENS)) for _ in range(NUM_PROMPTS)]
+    texts = [
+        "".join(source.choices(alphabet, k=PROMPT_TOKENS)) for _ in range(NUM_PROMPTS)
+    ]
     turns = Turns(Ours(load, texts).steps, options.steps)
     with tempfile.TemporaryDirectory() as folder:
         num_steps = (options.rounds + 1) * options.steps

@@ -3,10 +3,10 @@
     python scripts/model_card.py            prints them as JSON
     python scripts/model_card.py --write    also writes src/accredit/packaged/README.md
 
-Success is of sampled and greedy completions on all problems of each split. The critic is
-asked at every cut of the model's own rollouts; the truth is exact, by dynamic programming
-under the policy that the model itself shows (its next-action distribution in every
-state), and 0 after a false move. Takes two minutes on one core.
+Success is of sampled and greedy completions on all problems of each split. The critic
+is asked at cuts of the model's own rollouts, evenly over all of them; the truth is exact,
+by dynamic programming under the policy that the model itself shows (its next-action
+distribution in every state), and 0 after a false move. Takes minutes on one core.
 """
 
 import argparse
@@ -181,7 +181,7 @@ def critic_figures(reader: Reader, cuts: list) -> dict[str, float]:
 
 
 def tool_figures(assembly: Assembly, reader: Reader, num_problems: int = 64) -> dict:
-    """Share of calls that parse as JSON and ask for the right fact; dialogues solved."""
+    """Share of calls that parse as JSON and hold a fact; share of dialogues solved."""
     draw = np.random.default_rng(0)
     problems = [chain.sample_chain(draw, 3) for _ in range(num_problems)]
     calls = good = solved = 0
@@ -292,15 +292,15 @@ COLUMNS = {
 CARD_TEXT = """\
 # The packaged model
 
-A Qwen3-architecture causal language model of {parameters:,} parameters with a tokenizer
-of one token a byte, made from nothing by `scripts/make_tiny_model.py` (seed 0, one core,
-about an hour). In miniature it has what a pretrained model brings: it writes solutions
-step by step, answers the critic's question about a partial solution, reviews a
-derivation, and calls a calculator. Apache-2.0, like the library.
+A Qwen3-architecture causal language model of {parameters:,} parameters with a
+tokenizer of one token a byte, made from nothing by `scripts/make_tiny_model.py` (seed 0,
+one core, an hour and a half). In miniature it has what a pretrained model brings: it
+writes solutions step by step, answers the critic's question about a partial solution,
+reviews a derivation, and calls a calculator. Apache-2.0, like the library.
 
-It is made to have something to learn: in four of ten situations of `walk`, and in a fifth
-of the facts of `chain`, its likeliest step is wrong (60%, the right one 28%), so that
-greedy decoding fails too.
+It is made to have something to learn: in four of ten situations of `walk`, and in a
+fifth of the facts of `chain`, its likeliest step is wrong (60%, the right one 28%), so
+that greedy decoding fails too.
 
 Measured by `scripts/model_card.py` on {date}, CPU, one thread. *Exact* is what a policy
 with exactly the taught beliefs scores. The critic's columns compare its answer at every

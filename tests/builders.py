@@ -2,7 +2,12 @@
 
 import torch
 
-from accredit.types import Problem, Prompt, Rollout, StopReason
+from accredit.types import (
+    Problem,
+    Prompt,
+    Rollout,
+    StopReason,
+)
 
 
 def empty_rollout(problem: Problem) -> Rollout:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from accredit.types import Aggregation, Batch, Credit, Critic, PolicyLoss
+from accredit.protocols import Aggregation, Critic, PolicyLoss
+from accredit.types import Batch, Credit
 
 HORIZON = 3
 VOCAB = 2

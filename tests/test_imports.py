@@ -134,8 +134,9 @@ def test_the_table_has_no_cycle():
 @pytest.mark.parametrize(
     ("file", "line"),
     [
-        ("functional/masked.py", "from accredit.types import Batch"),
-        ("functional/masked.py", "import numpy as np"),
+        ("functional/masked.py", "from accredit.types import Batch")(
+            "functional/masked.py", "import numpy as np"
+        ),
         ("types.py", "import accredit.functional.masked"),
         ("engines/cache.py", "def f():\n    from accredit.learner import learner"),
         ("loops/synchronous.py", "from accredit import algorithms"),

@@ -21,12 +21,12 @@ from accredit.functional.flops import ModelShape
 from accredit.learner.learner import Learner
 from accredit.learner.options import LearnerOptions
 from accredit.learner.schedules import Schedule
+from accredit.protocols import Objective
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import (
     Batch,
     Group,
     Message,
-    Objective,
     PolicyUpdate,
     Problem,
     Prompt,

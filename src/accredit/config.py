@@ -266,30 +266,74 @@ def toml_value(text: str) -> Any:
 
 def explained(error: ValidationError) -> str:
     """The first fault, and how many more there are, in one line."""
-    faults = error.errors()
-    first = faults[0]
-    place = ".".join(map(str, dotted(first["loc"])))
-    if first["type"] == "extra_forbidden":
-        known = known_keys(RunConfig, first["loc"][:-1])
-        line = f"{place} is not a key" + nearest(str(first["loc"][-1]), known)
-    elif first["type"] == "union_tag_invalid":
-        context = first.get("ctx", {})
-        names = str(context.get("expected_tags", "")).replace("'", "").split(", ")
-        arrived = str(context.get("tag"))
-        line = f"{place}.name {arrived!r} is unknown" + nearest(arrived, names)
-    elif first["type"] == "union_tag_not_found":
-        line = f"{place} needs a name, got a section without one"
-    elif first["type"] == "value_error":
-        line = str(first["msg"]).removeprefix("Value error, ")
-    else:
-        line = f"{place}: {first['msg'].lower()}, got {first['input']!r}"
-    return line + (f" (and {len(faults) - 1} more)" if len(faults) > 1 else "")
+    first, *others = error.errors()
+    more = f" (and {len(others)} more)" if others else ""
+    return fault_line(first) + more
+
+
+def fault_line(fault: Any) -> str:
+    """What must hold of a key, and what arrived."""
+    place = ".".join(map(str, dotted(fault["loc"])))
+    kind, arrived = fault["type"], fault["input"]
+    context = fault.get("ctx", {})
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "extra_forbidden":
+        return f"{place} is not a key" + nearest_key(fault["loc"])
+    if kind == "union_tag_invalid":
+        names = str(context["expected_tags"]).replace("'", "").split(", ")
+        tag = str(context["tag"])
+        return f"{place}.name {tag!r} is unknown" + nearest(tag, names)
+    if kind == "union_tag_not_found":
+        return f"{place} needs a name, got a section without one"
+    if kind == "missing":
+        return f"{place} must be given, got a section without it"
+    return f"{place} must {demand(kind, fault['msg'])}, got {arrived!r}"
+
+
+def demand(kind: str, message: str) -> str:
+    """What pydantic asks for, as the end of a sentence about a key."""
+    plain = {
+        "model_type": "be a section of keys",
+        "model_attributes_type": "be a section of keys",
+        "tuple_type": "be a list",
+        "string_pattern_mismatch": (
+            "consist of letters, digits, '.', '_' and '-', and begin with one of the "
+            "first two"
+        ),
+    }
+    asked = message.partition(" should ")[2]
+    if kind.endswith("_parsing") or kind == "int_from_float":
+        asked = asked.partition(",")[0]
+    return plain.get(kind, asked)
+
+
+def nearest_key(location: Sequence[int | str]) -> str:
+    """What to say after an unknown key: the like of it, here or in another section."""
+    *sections, key = location
+    name = str(key)
+    known = known_keys(RunConfig, sections)
+    homes = [
+        f"{section}.{name}"
+        for section in RunConfig.model_fields
+        if section not in map(str, sections) and name in section_keys(section)
+    ]
+    if homes and not difflib.get_close_matches(name, known, n=1, cutoff=0.8):
+        return f"; did you mean {homes[0]}?"
+    return nearest(name, known)
+
+
+def section_keys(name: str) -> list[str]:
+    """Keys of a section of the recipe; none where it is a single key, or a choice."""
+    inner = RunConfig.model_fields[name].annotation
+    is_section = isinstance(inner, type) and issubclass(inner, BaseModel)
+    return list(inner.model_fields) if is_section else []
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """`; did you mean X? (known: ...)`."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]}?" if close else ";"
+    hint = f"; did you mean {close[0]}?" if close else ""
     return f"{hint} (known: {', '.join(sorted(known))})"
 
 

@@ -33,7 +33,12 @@ from accredit.reports.progress import TrainingProgress, final_table
 from accredit.reports.rollouts import rollout_rows
 from accredit.reports.run_directory import RunDirectory
 from accredit.reports.trackers import Guarded, open_tracker, require_tracker
-from accredit.types import Cost, Record, Sampling, State
+from accredit.types import (
+    Cost,
+    Record,
+    Sampling,
+    State,
+)
 from accredit.world import rollout_cost
 
 DATA_FILE = "data.json"

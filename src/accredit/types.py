@@ -13,12 +13,11 @@ and no algorithm.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -381,132 +380,3 @@ class Record:
     times_s: Mapping[str, float]
     counts: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """What happened this step that must not stay silent, by metric name."""
-
-
-@runtime_checkable
-class PolicyLoss(Protocol):
-    """A loss per sampled token, neither masked out nor averaged by the caller."""
-
-    def __call__(
-        self,
-        logprobs: Float[Tensor, "rollout token"],
-        old_logprobs: Float[Tensor, "rollout token"],
-        advantages: Float[Tensor, "rollout token"],
-        sampled: Bool[Tensor, "rollout token"],
-    ) -> Float[Tensor, "rollout token"]: ...
-
-
-@runtime_checkable
-class Aggregation(Protocol):
-    """The weight of each token's loss, so that the objective is their plain sum."""
-
-    def __call__(
-        self,
-        sampled: Bool[Tensor, "rollout token"],
-        group_index: Int[Tensor, " rollout"],
-    ) -> Float[Tensor, "rollout token"]: ...
-
-
-@runtime_checkable
-class Correction(Protocol):
-    """A detached weight per token for the gap between engine and trainer."""
-
-    def __call__(
-        self,
-        old_logprobs: Float[Tensor, "rollout token"],
-        sampling_logprobs: Float[Tensor, "rollout token"],
-        sampled: Bool[Tensor, "rollout token"],
-    ) -> Float[Tensor, "rollout token"]: ...
-
-
-@dataclass(frozen=True)
-class Objective:
-    """How advantages are spent: what the learner minimises."""
-
-    loss: PolicyLoss
-    aggregation: Aggregation
-    correction: Correction | None = None
-    kl_estimator: Callable[[Tensor, Tensor], Float[Tensor, "rollout token"]] | None = (
-        None
-    )
-    """Called with (logprobs, reference_logprobs); None needs no reference."""
-    kl_coefficient: float = 0.0
-    entropy_coefficient: float = 0.0
-    num_minibatches: int = 1
-    num_epochs: int = 1
-    old_from_engine: bool = False
-    """True takes the engine's log-probs as `old_logprobs` (no frozen old policy)."""
-
-
-@runtime_checkable
-class Engine(Protocol):
-    """Produces tokens. Knows no text, no problem and no reward."""
-
-    version: int
-    """Of the policy it samples from."""
-
-    def generate(
-        self, requests: Sequence[Request], sampling: Sampling
-    ) -> list[Completion]: ...
-
-    def load(self, model: Any, version: int) -> None: ...
-
-
-@runtime_checkable
-class Verifier(Protocol):
-    """Scores finished rollouts; a failure of the world is a verdict, not a crash."""
-
-    def verify(
-        self, items: Sequence[tuple[Problem, str, Rollout]]
-    ) -> list[Verdict]: ...
-
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class Environment(Protocol):
-    """How a rollout happens: prompts in, verified groups out."""
-
-    def roll_out(
-        self,
-        prompts: Sequence[Prompt],
-        group_size: int,
-        sampling: Sampling,
-        key: tuple[int | str, ...],
-    ) -> list[Group]: ...
-
-
-@runtime_checkable
-class Critic(Protocol):
-    """Who estimates V of every prefix."""
-
-    def values(
-        self, batch: Batch, rewards: Float[Tensor, " rollout"]
-    ) -> Float[Tensor, "rollout prefix"]: ...
-
-
-@runtime_checkable
-class Learner(Protocol):
-    """Takes gradient steps and owns weights, optimizer and schedule."""
-
-    version: int
-    model: Any
-
-    def logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]: ...
-
-    def reference_logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]: ...
-
-    def update_policy(
-        self, batch: Batch, advantages: Tensor, objective: Objective, seed: int
-    ) -> PolicyUpdate: ...
-
-    def save(self, folder: Path) -> None: ...
-
-    def load(self, folder: Path) -> None: ...
-
-
-@runtime_checkable
-class ProblemSource(Protocol):
-    """An endless, seeded, resumable order over prompts: epoch by epoch, reshuffled."""
-
-    def draw(self, start: int, count: int) -> Iterable[Prompt]: ...

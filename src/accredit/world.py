@@ -17,22 +17,24 @@ from accredit.functional.flops import (
     prefill_flops,
     training_flops,
 )
+from accredit.protocols import (
+    Engine,
+    Environment,
+    Learner,
+    ProblemSource,
+    Verifier,
+)
 from accredit.types import (
     Batch,
     Completion,
     Cost,
-    Engine,
-    Environment,
     Group,
-    Learner,
     PolicyUpdate,
     Problem,
-    ProblemSource,
     Request,
     Rollout,
     Sampling,
     Verdict,
-    Verifier,
 )
 
 

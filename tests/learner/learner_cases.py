@@ -5,7 +5,8 @@ import torch
 from accredit.functional.aggregation import token_mean
 from accredit.functional.policy_losses import clipped_surrogate
 from accredit.learner.learner import Learner
-from accredit.types import Batch, Objective
+from accredit.protocols import Objective
+from accredit.types import Batch
 
 VOCAB = 24
 GRPO = Objective(clipped_surrogate, token_mean)

@@ -18,7 +18,7 @@ from accredit.learner.learner import Learner
 from accredit.learner.optimizer import AdamWOptions
 from accredit.learner.options import LearnerOptions
 from accredit.learner.schedules import Schedule
-from accredit.types import Objective
+from accredit.protocols import Objective
 
 # The surrogate is clipped and the reference is left behind only after a first step.
 SEVERAL = replace(GRPO, num_epochs=2)

@@ -26,7 +26,8 @@ from accredit.functional.policy_losses import (
     sequence_clipped_surrogate,
 )
 from accredit.learner.learner import Learner
-from accredit.types import Batch, Objective
+from accredit.protocols import Objective
+from accredit.types import Batch
 
 NO_ROW = torch.tensor([], dtype=torch.long)
 

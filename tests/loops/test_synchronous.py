@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from accredit.loops.synchronous import Observer, Plan, is_due, train
-from accredit.types import Batch, Cost, Credit, Record, State
+from accredit.types import (
+    Batch,
+    Cost,
+    Credit,
+    Record,
+    State,
+)
 
 
 class Diary:

@@ -17,14 +17,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from accredit.collate import collate
+from accredit.protocols import Critic, Objective
 from accredit.randomness import keyed_seed
 from accredit.types import (
     Batch,
     Cost,
     Credit,
-    Critic,
     Group,
-    Objective,
     PolicyUpdate,
     Record,
     State,

@@ -9,14 +9,13 @@ from torch import Tensor
 from accredit.algorithms.configs import ClippedConfig, OutcomeConfig
 from accredit.functional import corrections, divergences
 from accredit.functional.policy_losses import clipped_surrogate
-from accredit.types import (
+from accredit.protocols import (
     Aggregation,
-    Batch,
     Correction,
-    Cost,
     Objective,
     PolicyLoss,
 )
+from accredit.types import Batch, Cost
 from accredit.world import World, forward_cost
 
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import torch
 
+from accredit.protocols import Engine, Verifier
 from accredit.randomness import keyed_seed
 from accredit.types import (
     Completion,
-    Engine,
     Group,
     Problem,
     Prompt,
@@ -23,7 +23,6 @@ from accredit.types import (
     Sampling,
     StopReason,
     Verdict,
-    Verifier,
 )
 
 NO_ROOM = "the prompt leaves no room for a completion"

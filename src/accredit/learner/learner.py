@@ -40,7 +40,8 @@ from accredit.learner.update import (
     update_tensors,
     weighted_losses,
 )
-from accredit.types import Batch, Objective, PolicyUpdate
+from accredit.protocols import Objective
+from accredit.types import Batch, PolicyUpdate
 
 MODEL_FOLDER = "model"
 OPTIMIZER_FILE = "optimizer.safetensors"

@@ -11,8 +11,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from accredit.functional.logprobs import TokenLogprobs
+from accredit.protocols import Objective
 from accredit.randomness import generator
-from accredit.types import Batch, Objective
+from accredit.types import Batch
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
+from accredit.protocols import Verifier
 from accredit.tasks import chain, walk
 from accredit.tasks.configs import (
     ChainConfig,
@@ -18,7 +19,7 @@ from accredit.tasks.configs import (
     WalkConfig,
 )
 from accredit.tasks.problems import BadRow, ColumnMapping, LoadedProblems
-from accredit.types import Problem, Verifier
+from accredit.types import Problem
 
 
 @dataclass(frozen=True)

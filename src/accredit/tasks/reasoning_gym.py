@@ -27,7 +27,12 @@ from accredit.tasks.problems import (
     load_problems,
     unknown_name,
 )
-from accredit.types import EMPTY, Problem, Rollout, Verdict
+from accredit.types import (
+    EMPTY,
+    Problem,
+    Rollout,
+    Verdict,
+)
 from accredit.verification.boxed import last_box
 
 MAKING_CPU_S = 60.0

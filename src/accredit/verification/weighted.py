@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from accredit.types import Problem, Rollout, Verdict, Verifier
+from accredit.protocols import Verifier
+from accredit.types import Problem, Rollout, Verdict
 
 
 class WeightedVerifier:
