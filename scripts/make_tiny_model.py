@@ -4,7 +4,8 @@
 
 Interrupted, the same command goes on from the last saved update and arrives at the same
 weights. Most updates run a bfloat16 copy of the float32 weights, the last ones the
-weights themselves. The card is written by `scripts/model_card.py`.
+weights themselves. Once done it is installed into src/accredit/packaged; its card is
+written by `scripts/model_card.py`.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import copy
 import json
 import math
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -30,6 +32,15 @@ WARM_UP = 150
 SAVE_EVERY = 100
 BUCKET_ROWS = 10
 FINAL_SHARE = 0.1
+PACKAGED = Path(__file__).parent.parent / "src" / "accredit" / "packaged"
+SHIPPED = (
+    "chat_template.jinja",
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
 
 
 def new_model(vocab_size: int, seed: int) -> Qwen3ForCausalLM:
@@ -44,7 +55,7 @@ def new_model(vocab_size: int, seed: int) -> Qwen3ForCausalLM:
             num_attention_heads=4,
             num_key_value_heads=2,
             head_dim=32,
-            max_position_embeddings=512,
+            max_position_embeddings=4096,
             rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
             tie_word_embeddings=True,
             bos_token_id=None,
@@ -215,6 +226,8 @@ def main() -> None:
         if (update + 1) % SAVE_EVERY == 0 or update + 1 == options.updates:
             save_progress(options.folder, update + 1, model, optimizer)
             model.save_pretrained(options.folder)
+    for name in SHIPPED:
+        shutil.copyfile(options.folder / name, PACKAGED / name)
 
 
 if __name__ == "__main__":

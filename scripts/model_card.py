@@ -4,9 +4,9 @@
     python scripts/model_card.py --write    also writes src/accredit/packaged/README.md
 
 Success is of sampled and greedy completions on all problems of each split. The critic
-is asked at cuts of the model's own rollouts, evenly over all of them; the truth is exact,
-by dynamic programming under the policy that the model itself shows (its next-action
-distribution in every state), and 0 after a false move. Takes minutes on one core.
+is asked at cuts of the model's own rollouts, evenly over all of them; the truth is
+exact, by dynamic programming under the policy that the model itself shows (its
+next-action distribution in every state), and 0 after a false move.
 """
 
 import argparse
@@ -293,14 +293,14 @@ CARD_TEXT = """\
 # The packaged model
 
 A Qwen3-architecture causal language model of {parameters:,} parameters with a
-tokenizer of one token a byte, made from nothing by `scripts/make_tiny_model.py` (seed 0,
-one core, an hour and a half). In miniature it has what a pretrained model brings: it
-writes solutions step by step, answers the critic's question about a partial solution,
-reviews a derivation, and calls a calculator. Apache-2.0, like the library.
+tokenizer of one token a byte, made from nothing by `scripts/make_tiny_model.py`
+(seed 0, one core, an hour and a half). In miniature it has what a pretrained model
+brings: it writes solutions step by step, answers the critic's question about a partial
+solution, reviews a derivation, and calls a calculator. Apache-2.0, like the library.
 
 It is made to have something to learn: in four of ten situations of `walk`, and in a
 fifth of the facts of `chain`, its likeliest step is wrong (60%, the right one 28%), so
-that greedy decoding fails too.
+that greedy decoding fails too. (The easy split of `chain` holds only noisy facts.)
 
 Measured by `scripts/model_card.py` on {date}, CPU, one thread. *Exact* is what a policy
 with exactly the taught beliefs scores. The critic's columns compare its answer at every
@@ -312,7 +312,10 @@ without a reference, and by greedy reading; *constant* predicts the mean.
 Calculator: {well_formed:.1%} of {calls} calls are well-formed; {solved:.1%} of
 three-step dialogues end with the true trail.
 
-What it cannot do: anything else. It knows one map and arithmetic modulo 10.
+What it cannot do: value a chain. A mistake there stays hidden in the history, and after
+4,000 updates its answers still do not tell right derivations from wrong ones, with or
+without a reference, although it learned to mark single steps in a review. And anything
+else: it knows one map and arithmetic modulo 10.
 """
 
 

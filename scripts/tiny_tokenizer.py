@@ -56,7 +56,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
         eos_token="<|end|>",
         additional_special_tokens=list(SPECIAL[2:6]),
         clean_up_tokenization_spaces=False,
-        model_max_length=512,
+        model_max_length=4096,
     )
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer

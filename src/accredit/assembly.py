@@ -40,6 +40,8 @@ class Assembly:
     """Why each problem that is not asked was left out."""
     num_unknown: int
     """Prompts that hold text for which the tokenizer has no token."""
+    tokenizer: Any
+    """Of the policy; a checkpoint is a model directory with it."""
     decode: Callable[[Sequence[int]], str]
     """Token ids as text, special tokens kept."""
 
@@ -115,6 +117,7 @@ def assembled(config: RunConfig, task: Task) -> Assembly:
         evaluation_prompts=held_out.prompts,
         dropped={**train.dropped, **held_out.dropped},
         num_unknown=train.num_unknown + held_out.num_unknown,
+        tokenizer=loaded.tokenizer,
         decode=partial(loaded.tokenizer.decode, skip_special_tokens=False),
     )
 

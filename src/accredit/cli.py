@@ -6,7 +6,7 @@ Heavy imports live inside the commands, so that help and mistakes are instant.
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Union
 
@@ -127,14 +127,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         print(f"accredit {__version__}")
         sys.exit(DONE)
-    command, overrides = tyro.cli(
+    own, overrides = separated(words)
+    command, strangers = tyro.cli(
         Command,
         prog="accredit",
         description=DESCRIPTION,
-        args=words,
+        args=own,
         return_unknown_args=True,
     )
-    sys.exit(guarded(lambda: command(overrides)))
+    sys.exit(guarded(lambda: command([*overrides, *strangers])))
+
+
+def separated(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of the command itself, and the overrides of keys with their values.
+
+    Overrides may stand anywhere, and a value is never taken for a positional word.
+    """
+    flags = {f"--{name}" for name in option_names(words[0] if words else "")}
+    own: list[str] = []
+    overrides: list[str] = []
+    waiting = list(words)
+    while waiting:
+        word = waiting.pop(0)
+        name, has_value, _ = word.partition("=")
+        if not word.startswith("--") or name.replace("_", "-") in flags:
+            own.append(word)
+        elif has_value or not waiting or waiting[0].startswith("--"):
+            overrides.append(word)
+        else:
+            overrides.append(f"{word}={waiting.pop(0)}")
+    return own, overrides
+
+
+def option_names(command: str) -> list[str]:
+    """Options that a command has itself."""
+    kinds = {"train": Train, "eval": Eval, "report": Report}
+    known = fields(kinds[command]) if command in kinds else ()
+    names = [field.name.replace("_", "-") for field in known]
+    return ["help", *names, *(f"no-{name}" for name in names)]
 
 
 def guarded(command: Callable[[], int]) -> int:

@@ -32,14 +32,16 @@ def train(
             "train needs a recipe or --resume RUN, got "
             f"{'neither' if recipe is None else 'both'}"
         )
-    if recipe is not None and dry_run:
-        config = load_recipe(recipe, overrides)
+    if dry_run and recipe is None:
+        raise RecipeError("--dry-run needs a recipe, got --resume")
+    config = None if recipe is None else load_recipe(recipe, overrides)
+    if config is not None and dry_run:
         print(json.dumps(config.model_dump(mode="json"), indent=2))
         return DONE
     from accredit.session import resume_training, start_training
 
-    if recipe is not None:
-        run, finished = start_training(load_recipe(recipe, overrides))
+    if config is not None:
+        run, finished = start_training(config)
     else:
         assert resume is not None
         run, finished = resume_training(resume, overrides)
@@ -58,16 +60,20 @@ def evaluate(
     overrides: Sequence[str],
 ) -> int:
     """Evaluates one model and prints the scores."""
+    config = evaluation_recipe(model, task, recipe, overrides)
     from accredit.assembly import assemble
     from accredit.session import evaluate as evaluated
 
-    config = evaluation_recipe(model, task, recipe, overrides)
     assembly = assemble(config)
     try:
         result, _ = evaluated(assembly)
     finally:
         assembly.close()
-    row = {**result.metrics(), "eval/num_dropped": len(assembly.dropped)}
+    row = {
+        **result.metrics(),
+        "eval/num_dropped": len(assembly.dropped),
+        "eval/num_bad_rows": len(assembly.task.bad_rows),
+    }
     if as_json:
         print(json.dumps(row))
         return DONE
@@ -102,11 +108,11 @@ def evaluation_recipe(
 
 def model_folder(model: str) -> str:
     """A run's newest checkpoint stands for the run."""
-    from accredit.learner.checkpoint import latest_checkpoint
-
     checkpoints = Path(model) / "checkpoints"
     if not checkpoints.is_dir():
         return model
+    from accredit.learner.checkpoint import latest_checkpoint
+
     newest = latest_checkpoint(checkpoints)
     if newest is None:
         raise RecipeError(f"a run needs a whole checkpoint, got none in {checkpoints}")
@@ -184,7 +190,8 @@ def doctor(overrides: Sequence[str]) -> int:
 def refuse(overrides: Sequence[str]) -> None:
     """Commands without a recipe take no further words."""
     if overrides:
-        raise RecipeError(f"this command takes no {overrides[0]!r}; see --help")
+        word = overrides[0].partition("=")[0]
+        raise RecipeError(f"this command takes no {word!r}; see --help")
 
 
 def task_names() -> list[str]:

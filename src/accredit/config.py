@@ -198,18 +198,20 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
         RecipeError: the file is missing or malformed, or a key or value is not known.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        written = path.read_bytes()
     except OSError as error:
         raise RecipeError(
             f"a recipe must be a readable TOML file, got {path}: {error.strerror}"
         ) from error
     reads = json.loads if path.suffix == ".json" else tomllib.loads
     try:
-        content = reads(text)
+        content = reads(written.decode("utf-8-sig"))
     except ValueError as error:
         raise RecipeError(
-            f"{path} must be TOML, or JSON if so named, got: {error}"
+            f"{path} must be TOML in UTF-8, or JSON if so named, got: {error}"
         ) from error
+    if not isinstance(content, dict):
+        raise RecipeError(f"{path} must hold keys and sections, got {content!r}")
     return recipe_from(with_overrides(content, overrides), str(path))
 
 
@@ -324,10 +326,12 @@ def nearest_key(location: Sequence[int | str]) -> str:
 
 
 def section_keys(name: str) -> list[str]:
-    """Keys of a section of the recipe; none where it is a single key, or a choice."""
-    inner = RunConfig.model_fields[name].annotation
-    is_section = isinstance(inner, type) and issubclass(inner, BaseModel)
-    return list(inner.model_fields) if is_section else []
+    """Keys that a section of the recipe may have; none where it is a single key."""
+    field = RunConfig.model_fields[name]
+    inner: Any = field.annotation
+    members = union_members(field) if field.discriminator else [inner]
+    sections = [m for m in members if isinstance(m, type) and issubclass(m, BaseModel)]
+    return [key for section in sections for key in section.model_fields]
 
 
 def nearest(name: str, known: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from accredit.learner.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
+from accredit.learner.learner import MODEL_FOLDER
 from accredit.loops.synchronous import Plan, is_due, train
 from accredit.reports.alarms import PATIENCE, new_warning_lines
 from accredit.reports.environment import environment
@@ -126,6 +127,7 @@ class Session:
 
     def _write(self, folder: Path) -> None:
         self.assembly.world.learner.save(folder)
+        self.assembly.tokenizer.save_pretrained(folder / MODEL_FOLDER)
         fingerprint = self.assembly.world.problems.fingerprint
         content = json.dumps({"fingerprint": fingerprint})
         (folder / DATA_FILE).write_text(content, encoding="utf-8")

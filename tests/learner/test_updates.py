@@ -227,8 +227,12 @@ def test_gradients_are_taken_in_training_mode_and_all_else_in_evaluation_mode(
     )
     batch = ragged_batch(0)
     objective = replace(GRPO, num_minibatches=2)
-    actor.update_policy(batch, ragged_advantages(batch), objective, 0)
-    actor.logprobs(batch)
+    for _ in range(2):
+        # Whoever shares the model may have left it in either mode.
+        actor.model.train()
+        actor.update_policy(batch, ragged_advantages(batch), objective, 0)
+        actor.model.train()
+        actor.logprobs(batch)
     assert set(modes) == {(True, True), (False, False)}
     assert not actor.model.training
 
@@ -304,6 +308,29 @@ def test_an_update_of_minibatches_equals_one_update_for_each_of_them(
         torch.testing.assert_close(weight, weights_of(apart)[name], atol=1e-6, rtol=0)
 
 
+def test_a_minibatch_holds_its_rows_in_order_and_numbers_its_own_groups(
+    learner: Callable[..., Learner],
+) -> None:
+    batch = ragged_batch(7, num_groups=6, group_size=2)
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def spy(sampled: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+        seen.append((sampled, groups))
+        return token_mean(sampled, groups)
+
+    objective = Objective(policy_gradient, spy, num_minibatches=3)
+    learner().update_policy(batch, ragged_advantages(batch, 7), objective, 0)
+    assert len(seen) == 3
+    for sampled, groups in seen:
+        match = [(batch.trainable == row).all(1).nonzero()[:, 0] for row in sampled]
+        rows = [int(index[0]) for index in match if len(index) == 1]
+        assert rows == sorted(rows)
+        own = sorted({int(batch.group_index[row]) for row in rows})
+        assert groups.unique().tolist() == list(range(int(groups.max()) + 1))
+        assert len(own) <= int(groups.max()) + 1 < 6
+        assert (groups.diff() >= 0).all()
+
+
 def test_a_batch_without_a_trainable_token_is_skipped_and_counted(
     learner: Callable[..., Learner],
 ) -> None:
@@ -366,6 +393,26 @@ def test_a_non_finite_gradient_of_a_finite_loss_is_skipped(
     objective = replace(GRPO, loss=kinked)
     update = actor.update_policy(batch, ragged_advantages(batch), objective, 0)
     assert (update.losses, update.num_skipped) == ((0.0,), 1)
+    assert same(before, weights_of(actor))
+
+
+def test_a_non_finite_loss_with_a_finite_gradient_is_skipped(
+    learner: Callable[..., Learner],
+) -> None:
+    def shifted(
+        logprobs: torch.Tensor,
+        old_logprobs: torch.Tensor,
+        advantages: torch.Tensor,
+        sampled: torch.Tensor,
+    ) -> torch.Tensor:
+        return logprobs + math.inf
+
+    actor = learner()
+    before = weights_of(actor)
+    batch = ragged_batch(0)
+    objective = replace(GRPO, loss=shifted)
+    update = actor.update_policy(batch, ragged_advantages(batch), objective, 0)
+    assert (update.losses, update.num_skipped) == ((math.inf,), 1)
     assert same(before, weights_of(actor))
 
 

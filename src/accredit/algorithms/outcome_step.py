@@ -67,7 +67,7 @@ class Shaped:
     """The rewards that credit is dealt from, and what finding them cost."""
 
     rewards: Float[Tensor, " rollout"]
-    cost: Cost = Cost()
+    cost: Cost = field(default_factory=Cost)
 
 
 RewardShaping = Callable[[Batch, World], Shaped]

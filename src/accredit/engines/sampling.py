@@ -75,13 +75,12 @@ def inverse_cdf(
 ) -> Int[Tensor, "row 1"]:
     """The first token whose cumulative probability exceeds the uniform number.
 
-    Its own probability is never 0. A row with NaN gets some valid index.
+    Its own probability is never 0: a float64 below 1 times the total rounds to less
+    than the total, so that the search ends where the probabilities do. A row with NaN
+    gets some valid index.
     """
     cumulative = probabilities.cumsum(dim=-1, dtype=torch.float64)
-    total = cumulative[:, -1:]
-    # Rounding may lift uniform * total to the total itself, beyond every token.
-    below_total = torch.nextafter(total, torch.zeros_like(total))
-    threshold = torch.minimum(uniforms * total, below_total)
+    threshold = uniforms * cumulative[:, -1:]
     tokens = torch.searchsorted(cumulative, threshold, right=True)
     return tokens.clamp_(max=probabilities.shape[-1] - 1)
 

@@ -169,7 +169,7 @@ class Transcript:
         self._token_ids[self._step].index_copy_(0, self._members, tokens)
         self._logprobs[self._step].index_copy_(0, self._members, logprobs)
         self._step += 1
-        failed = logprobs.isnan()
+        failed = ~logprobs.isfinite()
         ended = self._stops[tokens] | failed | (self._budgets <= self._step)
         ended &= self._open
         if bool(ended.any()):

@@ -34,7 +34,8 @@ class ModelShape:
 
         Read by attribute name, so that any object with these attributes will do.
         Missing key-value heads are taken as one per head, a missing head width as
-        hidden / heads, and experts as those active for one token.
+        hidden / heads, and experts as those active for one token. GPT-2's `n_inner` is
+        4 hidden where it is None.
 
         Raises:
             ValueError: An attribute that has no stand-in is missing.
@@ -178,6 +179,8 @@ def _feed_forward(config: Any) -> int:
     if num_active and expert:
         shared = getattr(config, "shared_expert_intermediate_size", None) or 0
         return num_active * expert + shared
+    if hasattr(config, "n_inner"):
+        return config.n_inner or 4 * _attribute(config, "hidden_size")
     return _attribute(config, "intermediate_size")
 
 

@@ -1,0 +1,524 @@
+"""The command from outside: what it prints, what it returns, what it refuses."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from accredit import __version__
+from accredit.cli import main
+from accredit.config import recipe_from
+from accredit.engines.transformers_engine import TransformersEngine
+from accredit.learner.checkpoint import latest_checkpoint
+from accredit.reports.run_directory import RunDirectory
+from runs import small_recipe, written_files
+from tiny_models import character_tokenizer, tiny_gpt2
+
+DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 130
+COMMANDS = ["train", "eval", "report", "tasks", "algorithms", "doctor"]
+SHORT = ["--steps", "1", "--evaluation.max_problems", "2"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return written_files(tmp_path_factory.mktemp("cli"))
+
+
+@pytest.fixture(autouse=True)
+def _working_directory(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+@pytest.fixture
+def accredit(capsys):
+    """Runs a command in this process: (exit code, standard output, standard error)."""
+
+    def run(*words):
+        with pytest.raises(SystemExit) as ended:
+            main([str(word) for word in words])
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def recipe(folder):
+    path = folder / "small.json"
+    path.write_text(json.dumps(small_recipe(folder)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished_run(folder, recipe):
+    before = Path.cwd()
+    os.chdir(folder)
+    with pytest.raises(SystemExit) as ended:
+        main(["train", str(recipe), "--name", "finished", *SHORT])
+    os.chdir(before)
+    assert ended.value.code == DONE
+    return folder / "runs" / "finished"
+
+
+def refused(result):
+    """The one line that a mistake is told in; nothing else is printed."""
+    code, printed, told = result
+    assert code == MISTAKE, told
+    assert told.startswith("accredit: ")
+    assert told.count("\n") == 1
+    assert "Traceback" not in told
+    assert printed == ""
+    return told.removeprefix("accredit: ").strip()
+
+
+# What can be asked
+
+
+def test_help_names_every_command(accredit):
+    code, printed, _ = accredit("--help")
+    assert code == DONE
+    assert all(command in printed for command in COMMANDS)
+    assert "Exit codes" in printed
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command, accredit):
+    code, printed, _ = accredit(command, "--help")
+    assert code == DONE
+    assert f"accredit {command}" in printed
+
+
+def test_the_version_is_printed(accredit):
+    assert accredit("--version") == (DONE, f"accredit {__version__}\n", "")
+
+
+def test_tasks_lists_every_task_with_its_keys(accredit):
+    code, printed, _ = accredit("tasks")
+    assert code == DONE
+    for name in ("walk", "chain", "jsonl", "hub", "reasoning_gym", "imo_answerbench"):
+        assert name in printed
+    assert "prompt_column" in printed
+    assert "required" in printed
+
+
+def test_algorithms_lists_every_algorithm_with_its_paper(accredit):
+    code, printed, _ = accredit("algorithms")
+    assert code == DONE
+    papers = {"grpo": "2402.03300", "dapo": "2503.14476", "gspo": "2507.18071"}
+    for name, paper in papers.items():
+        (line,) = [line for line in printed.splitlines() if f" {name} " in f" {line} "]
+        assert f"arXiv:{paper}" in line
+
+
+def test_doctor_fails_where_a_check_fails(accredit):
+    code, printed, _ = accredit("doctor")
+    assert "torch" in printed and "packaged model" in printed
+    marks = [line.split() for line in printed.splitlines()]
+    assert code == (FAILED if any("no" in words[1:4] for words in marks) else DONE)
+
+
+# Training
+
+
+def test_overrides_may_stand_anywhere(accredit, recipe):
+    words = ["train", "--steps", "3", "--dry-run", "--seed=5", recipe, "--name", "x"]
+    code, printed, _ = accredit(*words)
+    assert code == DONE
+    resolved = json.loads(printed)
+    assert [resolved[key] for key in ("steps", "seed", "name")] == [3, 5, "x"]
+
+
+def test_a_dry_run_prints_the_resolved_recipe_and_touches_nothing(
+    accredit, recipe, folder
+):
+    name = ["--name", "dry", "--algorithm.clip_high", "0.3"]
+    code, printed, _ = accredit("train", recipe, "--dry-run", *name)
+    assert code == DONE
+    resolved = recipe_from(json.loads(printed), "printed")
+    assert (resolved.name, resolved.algorithm.clip_high) == ("dry", 0.3)
+    assert not (folder / "runs" / "dry").exists()
+
+
+def test_a_run_ends_with_a_table_and_where_its_report_is(
+    accredit, recipe, finished_run
+):
+    assert RunDirectory(finished_run).report.is_file()
+    code, printed, _ = accredit("train", "--resume", finished_run, "--steps", "2")
+    assert code == DONE
+    assert "reward" in printed
+    assert f"report: {finished_run / 'report.html'}" in printed.replace("\n", "")
+    assert [row["step"] for row in RunDirectory(finished_run).metrics()] == [1, 2]
+
+
+def test_report_writes_the_page_anew(accredit, finished_run):
+    page = RunDirectory(finished_run).report
+    page.unlink()
+    code, printed, _ = accredit("report", finished_run)
+    assert code == DONE
+    assert page.is_file()
+    assert "report: " in printed
+
+
+def test_a_micro_batch_larger_than_the_batch_is_fine(accredit, recipe):
+    words = ["--name", "wide", "--learner.micro_batch_tokens", "1000000"]
+    assert accredit("train", recipe, *words, *SHORT)[0] == DONE
+
+
+def test_a_run_that_fails_is_no_mistake_of_the_user(accredit, recipe, folder):
+    (folder / "broken.py").write_text("def reward(completion, problem): 1 / 0\n")
+    words = ["--name", "broken", "--task.reward_function", "broken:reward"]
+    code, _, told = accredit("train", recipe, *words, "--steps", "20")
+    assert code == FAILED
+    (line,) = [line for line in told.splitlines() if line.startswith("accredit: ")]
+    assert line.startswith("accredit: the run failed: fewer than 10% of the rollouts")
+    assert "ZeroDivisionError" in line
+    assert "Traceback" not in told
+
+
+COMMAND = [sys.executable, "-c", "from accredit.cli import main; main()"]
+
+
+def test_ctrl_c_saves_says_how_to_go_on_and_returns_130(recipe, folder, accredit):
+    words = ["train", recipe, "--name", "stopped", "--steps", "100000"]
+    never = ["--checkpoint.every", "0", "--evaluation.every", "0"]
+    run = RunDirectory(folder / "runs" / "stopped")
+    process = subprocess.Popen(
+        [*COMMAND, *words, *never],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not (run.exists and run.metrics()):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        printed, told = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == INTERRUPTED, told
+    assert "Traceback" not in told
+    saved = latest_checkpoint(run.checkpoints)
+    assert saved is not None
+    assert f"continue with: accredit train --resume {run.path}" in printed
+    num_done = len(run.metrics())
+    words = ["train", "--resume", run.path, "--steps", str(num_done + 1)]
+    assert accredit(*words)[0] == DONE
+    assert [row["step"] for row in run.metrics()] == list(range(1, num_done + 2))
+
+
+def test_a_mistake_in_a_process_of_its_own(folder):
+    """Nothing but the line reaches the terminal; it does not wait for torch."""
+    guard = "import sys; sys.modules['torch'] = None; "
+    ended = subprocess.run(
+        [*COMMAND[:2], guard + COMMAND[2], "train", "absent.toml"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout) == (MISTAKE, "")
+    assert ended.stderr == (
+        "accredit: a recipe must be a readable TOML file, got absent.toml: "
+        "No such file or directory\n"
+    )
+
+
+# Evaluating
+
+
+def test_eval_of_a_packaged_task_prints_a_table(accredit, folder):
+    few = ["--evaluation.max_problems", "3", "--evaluation.samples", "2"]
+    code, printed, _ = accredit(
+        "eval", folder / "model", "--task", "walk", *few, "--task.split", "easy"
+    )
+    assert code == DONE
+    for score in ("mean", "pass@1", "pass@2", "best@2", "95% interval"):
+        assert score in printed
+
+
+def test_eval_of_own_rows_scores_all_of_them_as_json(accredit, folder):
+    code, printed, _ = accredit(
+        "eval",
+        folder / "model",
+        "--json",
+        "--task=jsonl",
+        "--task.path",
+        "rows.jsonl",
+        "--task.verifier=function",
+        "--task.reward_function=letters:share_of_vowels",
+        "--sampling.max_new_tokens=4",
+        "--evaluation.samples=2",
+    )
+    assert code == DONE
+    row = json.loads(printed)
+    assert row["eval/num_problems"] == 24
+    assert row["eval/num_rollouts"] == 48
+    scores = {f"eval/{s}" for s in ("mean", "pass@1", "pass@2", "best@1", "best@2")}
+    ends = {f"{score}{end}" for score in scores for end in ("_low", "_high")}
+    counts = {
+        f"eval/{name}"
+        for name in (
+            "num_problems",
+            "num_rollouts",
+            "num_dropped",
+            "num_bad_rows",
+            "invalid_share",
+            "length_mean",
+            "truncated_share",
+        )
+    }
+    assert row.keys() == scores | ends | counts
+    assert row["eval/mean_low"] <= row["eval/mean"] <= row["eval/mean_high"]
+
+
+def test_eval_of_a_run_takes_its_newest_checkpoint_and_its_recipe(
+    accredit, finished_run, folder
+):
+    words = ["--recipe", finished_run / "recipe.json", "--json"]
+    code, printed, _ = accredit("eval", finished_run, *words)
+    assert code == DONE
+    assert json.loads(printed)["eval/num_problems"] == 2
+    newest = latest_checkpoint(RunDirectory(finished_run).checkpoints)
+    again = accredit("eval", newest / "model", *words)
+    assert again[1] == printed
+    start = accredit("eval", folder / "model", *words)
+    assert json.loads(start[1])["eval/num_problems"] == 2
+
+
+def test_any_causal_model_of_transformers_will_do(accredit, folder):
+    tiny_gpt2(folder / "gpt2")
+    few = ["--evaluation.max_problems", "2", "--evaluation.samples", "1"]
+    code, printed, told = accredit("eval", "gpt2", "--task", "chain", "--json", *few)
+    assert code == DONE, told
+    assert json.loads(printed)["eval/num_problems"] == 2
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["train"], "train needs a recipe or --resume RUN, got neither"),
+        (
+            ["train", "small.json", "--resume", "runs"],
+            "train needs a recipe or --resume RUN, got both",
+        ),
+        (
+            ["train", "small.json", "--stepz", "3"],
+            "small.json: stepz is not a key; did you mean steps?",
+        ),
+        (
+            ["train", "small.json", "--steps"],
+            "override --steps needs a value, got none",
+        ),
+        (
+            ["train", "small.json", "extra"],
+            "an override reads --section.key value, got 'extra'",
+        ),
+        (
+            ["train", "small.json", "--algorithm.group_size", "1"],
+            "small.json: algorithm.group_size must be greater than or equal to 2",
+        ),
+        (
+            ["train", "--resume", "nowhere"],
+            "--resume needs the folder of a run, got no",
+        ),
+        (["eval", "model"], "eval needs --task NAME or --recipe FILE, got neither"),
+        (
+            ["eval", "model", "--task", "wlk"],
+            "task 'wlk' is unknown; did you mean walk? (known: chain, hub, ",
+        ),
+        (
+            ["eval", "nowhere", "--task", "walk"],
+            "the model must be a directory, got nowhere; ",
+        ),
+        (
+            ["train", "--resume", "runs", "--dry-run"],
+            "--dry-run needs a recipe, got --resume",
+        ),
+        (["report", "nowhere"], "report needs the folder of a run, got nowhere"),
+        (["tasks", "--all", "1"], "this command takes no '--all'; see --help"),
+        (["algorithms", "grpo"], "this command takes no 'grpo'; see --help"),
+        (["doctor", "now"], "this command takes no 'now'; see --help"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_line_and_code_2(words, expected, accredit, recipe):
+    assert refused(accredit(*words)).startswith(expected)
+
+
+def test_a_gpu_is_asked_for_where_there_is_none(accredit, recipe, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    told = refused(accredit("train", recipe, "--model.device", "cuda"))
+    assert told == "model.device = 'cuda' needs a GPU, got none; use 'auto'"
+
+
+@pytest.mark.parametrize("words", [[], ["frobnicate"], ["report"], ["eval"]], ids=str)
+def test_words_that_are_no_command_are_refused_with_usage(words, accredit):
+    code, _, told = accredit(*words)
+    assert code == MISTAKE
+    assert "Traceback" not in told
+    assert "accredit" in told
+
+
+def without(folder, name, *files):
+    """A copy of the model directory that lacks some files."""
+    copy = folder / name
+    shutil.copytree(folder / "model", copy)
+    for pattern in files:
+        for path in copy.glob(pattern):
+            path.unlink()
+    return copy
+
+
+def test_a_model_directory_without_its_parts_is_named(accredit, recipe, folder):
+    parts = {
+        "config.json": "a model directory must hold config.json, got ",
+        "tokenizer*": "a model directory must hold a tokenizer (one of ",
+        "*.safetensors": "a model directory must hold *.safetensors, got ",
+    }
+    for number, (pattern, expected) in enumerate(parts.items()):
+        path = without(folder, f"lacking-{number}", pattern)
+        told = refused(accredit("train", recipe, "--model.path", path))
+        assert told.startswith(expected)
+        assert str(path) in told
+    told = refused(accredit("train", recipe, "--model.path", "nowhere"))
+    assert told.startswith("the model must be a directory, got nowhere; ")
+
+
+def test_a_tokenizer_of_another_vocabulary_is_refused(accredit, recipe, folder):
+    path = without(folder, "other", "tokenizer*")
+    character_tokenizer(103).save_pretrained(path)
+    tokenizer = json.loads((path / "tokenizer.json").read_text())
+    tokenizer["added_tokens"] += [
+        {**tokenizer["added_tokens"][0], "id": 200 + n, "content": f"<extra-{n}>"}
+        for n in range(4)
+    ]
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    told = refused(accredit("train", recipe, "--model.path", path))
+    assert "must fit the model's 104 embeddings, got 107 tokens" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "expected"),
+    [
+        ("", [], "must hold at least one problem, got an empty file"),
+        ('{"prompt": "a"}\n' * 3, [], "task.held_out must leave problems to train on"),
+        (
+            '{"question": "a"}\n',
+            [],
+            "a column of bad.jsonl must be one of its own, got 'prompt'; ",
+        ),
+        (
+            '{"prompt": "a"}\n',
+            ["--task.answer_column", "gold"],
+            "a column of bad.jsonl must be one of its own, got 'gold'; ",
+        ),
+        ('{"prompt": "a"}\n{"prompt": \n{"prompt": "b"}\n', [], "line 2"),
+        ('{"prompt": "a"}\n[3]\n', [], "line 2"),
+        ('{"prompt": "a"}\n{"prompt": ""}\n', [], "line 2"),
+    ],
+    ids=str,
+)
+def test_bad_data_are_named_before_anything_runs(
+    content, words, expected, accredit, recipe, folder, monkeypatch
+):
+    monkeypatch.setattr(TransformersEngine, "generate", never_called)
+    (folder / "bad.jsonl").write_text(content)
+    bad = ["--task.path", "bad.jsonl", "--name", "bad"]
+    told = refused(accredit("train", recipe, *bad, *words))
+    assert expected in told
+    assert not (folder / "runs" / "bad").exists()
+
+
+def never_called(*arguments):
+    raise AssertionError("nothing may be sampled")
+
+
+def test_a_malformed_row_is_counted_where_the_recipe_says_skip(
+    accredit, recipe, folder
+):
+    rows = (folder / "rows.jsonl").read_text().splitlines()
+    rows[4] = '{"prompt": '
+    (folder / "torn.jsonl").write_text("\n".join(rows))
+    words = ["--task.path", "torn.jsonl", "--name", "torn"]
+    code, printed, told = accredit(
+        "train", recipe, *words, "--task.on_bad_row", "skip", *SHORT
+    )
+    assert code == DONE
+    assert "1 rows are left out, the first row 5: not JSON" in joined(printed, told)
+    code, printed, _ = accredit(
+        "eval", "model", "--recipe", recipe, *words[:2], "--json",
+        "--task.on_bad_row=skip",
+    )  # fmt: skip
+    assert (code, json.loads(printed)["eval/num_bad_rows"]) == (DONE, 1)
+
+
+def joined(printed, told):
+    """What a terminal of any width shows, in one line."""
+    return " ".join((printed + told).split())
+
+
+def test_prompts_beyond_the_limit_are_left_out_and_told(accredit, recipe):
+    """Cases B162, B163: `say 10` is 9 ids as sent, template included, `say 9` is 8."""
+    words = ["--name", "long", "--sampling.max_prompt_tokens", "8"]
+    code, printed, told = accredit(
+        "train", recipe, *words, *SHORT, "--task.held_out", "none"
+    )
+    assert code == DONE
+    said = "14 prompts are left out, the first 'row-11': 9 tokens, limit 8"
+    assert said in joined(printed, told)
+
+
+def test_a_limit_that_no_prompt_keeps_is_refused(accredit, recipe):
+    words = ["--sampling.max_prompt_tokens", "3"]
+    told = refused(accredit("train", recipe, *words))
+    assert told.startswith("at least one of 20 problems must fit as a prompt, got none")
+
+
+def test_text_without_tokens_is_told(accredit, recipe, folder):
+    rows = [{"prompt": f"日本 {n}"} for n in range(8)]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (folder / "japanese.jsonl").write_text(lines, "utf-8")
+    words = ["--task.path", "japanese.jsonl", "--name", "japanese", *SHORT]
+    code, printed, told = accredit("train", recipe, *words)
+    assert code == DONE
+    said = "6 prompts hold text that the tokenizer has no token for"
+    assert said in joined(printed, told)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("absent:reward", "needs a module 'absent', which was not found"),
+        ("letters:absent", "must exist, got a module whose functions are"),
+        ("letters", "must be named 'module:function', got 'letters'"),
+        ("crooked:reward", "must import, got SyntaxError"),
+    ],
+)
+def test_a_reward_function_that_cannot_be_loaded_stops_before_any_rollout(
+    name, expected, accredit, recipe, folder, monkeypatch
+):
+    monkeypatch.setattr(TransformersEngine, "generate", never_called)
+    (folder / "crooked.py").write_text("def reward(:\n")
+    words = ["--task.reward_function", name, "--name", "unloadable"]
+    assert expected in refused(accredit("train", recipe, *words))
+    assert not (folder / "runs" / "unloadable").exists()
+    assert expected in refused(
+        accredit("eval", "model", "--recipe", recipe, *words[:2])
+    )
+
+
+def test_a_run_is_never_begun_twice(accredit, recipe, finished_run):
+    before = RunDirectory(finished_run).recipe()
+    assert accredit("train", recipe, "--name", "finished", *SHORT)[0] == DONE
+    assert RunDirectory(finished_run).recipe() == before
+    assert RunDirectory(finished_run.with_name("finished-2")).metrics()
