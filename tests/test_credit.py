@@ -228,11 +228,11 @@ def test_batch_whitened_credit_closed_form():
 
 
 def test_batch_whitening_subtracts_the_values_first_and_skips_the_unverified():
-    batch = batch_of("os", "os", "os", verified=[1, 1, 0])
-    values = matrix([0, 1, 0], [0, 4, 0], [0, NAN, 0])
-    credit = batch_whitened_credit(batch, vector(3, 0, NAN), values)
-    # 2 and -4: mean -1, deviation sqrt(18)
-    torch.testing.assert_close(credit.advantages[:, 1], vector(3, -3, 0) / 18**0.5)
+    batch = batch_of("os", "os", "os", "os", verified=[1, 1, 1, 0])
+    values = matrix([0, 1, 0], [0, 4, 0], [0, 0, 0], [0, NAN, 0])
+    credit = batch_whitened_credit(batch, vector(3, 0, 2, NAN), values)
+    # Differences 2, -4, 2: mean 0, variance (4 + 16 + 4) / 2 = 12
+    torch.testing.assert_close(credit.advantages[:, 1], vector(2, -4, 2, 0) / 12**0.5)
 
 
 @rules

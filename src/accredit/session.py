@@ -17,7 +17,6 @@ from typing import Any
 from accredit.assembly import Assembly, assemble
 from accredit.config import RecipeError, RunConfig, recipe_from, with_overrides
 from accredit.learner.checkpoint import (
-    CheckpointNotSaved,
     latest_checkpoint,
     load_state,
     prune_checkpoints,
@@ -111,12 +110,12 @@ class Session:
     def save(self, state: State) -> None:
         """Saves everything a resumed run needs; a full disk is told, not fatal."""
         root = self.run.checkpoints
+        keep_last = self.config.checkpoint.keep_last
         try:
             save_checkpoint(root, state.step, self._write, state)
-        except CheckpointNotSaved as error:
+            prune_checkpoints(root, keep_last, self._best_step())
+        except OSError as error:
             self.progress.warn([f"{error}; the run goes on without it"])
-            return
-        prune_checkpoints(root, self.config.checkpoint.keep_last, self._best_step())
 
     def request_stop(self, number: int, frame: FrameType | None) -> None:
         """A first Ctrl-C ends the run after this step; a second one at once."""

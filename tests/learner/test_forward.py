@@ -117,3 +117,18 @@ def test_dropout_goes_and_the_config_stays(
     policy = without_dropout(model("gpt2"))
     assert {m.p for m in policy.modules() if isinstance(m, nn.Dropout)} == {0.0}
     assert policy.config.resid_pdrop == 0.1
+
+
+@torch.no_grad()
+def test_attention_dropout_goes_too(
+    model: Callable[[str], PreTrainedModel],
+) -> None:
+    """Case B074: it is a number on the attention module, not a Dropout."""
+    policy = model("llama").train()
+    for layer in policy.model.layers:
+        layer.self_attn.attention_dropout = 0.5
+    ids = torch.arange(12)[None]
+    noisy = policy(input_ids=ids).logits
+    assert not torch.equal(policy(input_ids=ids).logits, noisy)
+    steady = without_dropout(policy)(input_ids=ids).logits
+    assert torch.equal(policy.eval()(input_ids=ids).logits, steady)

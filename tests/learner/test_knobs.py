@@ -85,7 +85,7 @@ def test_the_seed_orders_the_minibatches_and_nothing_else(
         {"max_gradient_norm": 1e-3},
         {"temperature": 0.7},
     ],
-    ids=str,
+    ids=["peak", "beta1", "beta2", "epsilon", "decay", "norm", "temperature"],
 )
 def test_every_knob_of_the_learner_changes_the_weights(
     learner: Callable[..., Learner], change: dict[str, Any]

@@ -1,4 +1,4 @@
-"""One update: micro-batches, minibatches, masks, skips, and what is reported."""
+"""One update: micro-batches, minibatches, modes, and what is reported."""
 
 import math
 from collections.abc import Callable
@@ -12,14 +12,13 @@ from learner_cases import (
     VOCAB,
     ragged_advantages,
     ragged_batch,
-    same,
     weights_of,
 )
 from transformers import PreTrainedModel
 
 from accredit.functional.aggregation import AGGREGATIONS, token_mean
 from accredit.functional.corrections import sequence_truncated_importance
-from accredit.functional.divergences import kl_k2, kl_k3
+from accredit.functional.divergences import kl_k2
 from accredit.functional.policy_losses import (
     clipped_surrogate,
     policy_gradient,
@@ -28,8 +27,6 @@ from accredit.functional.policy_losses import (
 from accredit.learner.learner import Learner
 from accredit.protocols import Objective
 from accredit.types import Batch
-
-NO_ROW = torch.tensor([], dtype=torch.long)
 
 
 def gradients(
@@ -114,85 +111,6 @@ def test_the_gradient_is_that_of_the_plain_formula(
         torch.testing.assert_close(seen[name], parameter.grad, atol=2e-6, rtol=1e-4)
 
 
-def test_nan_and_foreign_ids_behind_the_mask_stay_there(
-    learner: Callable[..., Learner],
-) -> None:
-    """Case B019: NaN in masked slots, and padding ids of -100, change nothing."""
-    batch = ragged_batch(3)
-    advantages = ragged_advantages(batch, 3)
-    dirty = replace(
-        batch,
-        token_ids=torch.where(batch.token_mask, batch.token_ids, -100),
-        sampling_logprobs=torch.where(
-            batch.trainable, batch.sampling_logprobs, math.nan
-        ),
-        rewards=torch.full_like(batch.rewards, math.nan),
-    )
-    objective = Objective(
-        clipped_surrogate,
-        token_mean,
-        correction=sequence_truncated_importance,
-        kl_estimator=kl_k3,
-        kl_coefficient=0.1,
-        num_epochs=2,
-    )
-    clean, soiled = learner(), learner()
-    expected = clean.update_policy(batch, advantages, objective, 0)
-    found = soiled.update_policy(
-        dirty, torch.where(batch.trainable, advantages, math.nan), objective, 0
-    )
-    assert same(weights_of(clean), weights_of(soiled))
-    assert found.losses == expected.losses
-    assert found.num_skipped == 0
-    assert torch.equal(found.logprobs, expected.logprobs)
-    assert torch.equal(clean.logprobs(batch), soiled.logprobs(dirty))
-
-
-def test_a_loss_that_trusts_its_inputs_is_safe_too(
-    learner: Callable[..., Learner],
-) -> None:
-    """Inputs hold 0 behind the mask, and what a loss returns there is not read."""
-
-    def trusting(
-        logprobs: torch.Tensor,
-        old_logprobs: torch.Tensor,
-        advantages: torch.Tensor,
-        sampled: torch.Tensor,
-    ) -> torch.Tensor:
-        losses = -(advantages + old_logprobs).sum(1, keepdim=True) * logprobs
-        return torch.where(sampled, losses, math.nan)
-
-    batch = ragged_batch(3)
-    advantages = ragged_advantages(batch, 3)
-    dirty = replace(
-        batch,
-        sampling_logprobs=torch.where(
-            batch.trainable, batch.sampling_logprobs, math.nan
-        ),
-    )
-    objective = replace(GRPO, loss=trusting, old_from_engine=True)
-    clean, soiled = learner(), learner()
-    expected = clean.update_policy(batch, advantages, objective, 0)
-    found = soiled.update_policy(
-        dirty, torch.where(batch.trainable, advantages, math.nan), objective, 0
-    )
-    assert found.losses == expected.losses
-    assert math.isfinite(found.losses[0])
-    assert same(weights_of(clean), weights_of(soiled))
-
-
-def test_unverified_rows_change_nothing(learner: Callable[..., Learner]) -> None:
-    """Case B018: rows without a trainable token are not in the denominator."""
-    batch = ragged_batch(0)
-    assert not batch.verified.all()
-    advantages = ragged_advantages(batch)
-    index = batch.verified.nonzero()[:, 0]
-    whole, smaller = learner(), learner()
-    whole.update_policy(batch, advantages, GRPO, 0)
-    smaller.update_policy(batch.rows(index), advantages[index], GRPO, 0)
-    assert same(weights_of(whole), weights_of(smaller))
-
-
 def test_one_step_has_ratio_exactly_one_and_no_extra_forward(
     learner: Callable[..., Learner],
 ) -> None:
@@ -255,6 +173,17 @@ def test_gradient_checkpointing_recomputes_and_changes_no_gradient(
     assert calls[1] == 2 * calls[0]
     for name, gradient in found[0].items():
         torch.testing.assert_close(found[1][name], gradient, atol=1e-7, rtol=1e-5)
+
+
+def test_the_second_forward_of_gradient_checkpointing_is_counted(
+    learner: Callable[..., Learner],
+) -> None:
+    batch = ragged_batch(0)
+    actor = learner(gradient_checkpointing=True)
+    update = actor.update_policy(batch, ragged_advantages(batch), GRPO, 0)
+    lengths = (batch.trainable * torch.arange(1, 14)).amax(1)
+    assert update.num_backward_tokens == int(lengths.sum())
+    assert update.num_forward_tokens == 2 * int(lengths.sum())
 
 
 def test_later_minibatches_see_the_policy_from_before_the_update(
@@ -331,102 +260,6 @@ def test_a_minibatch_holds_its_rows_in_order_and_numbers_its_own_groups(
         assert (groups.diff() >= 0).all()
 
 
-def test_a_batch_without_a_trainable_token_is_skipped_and_counted(
-    learner: Callable[..., Learner],
-) -> None:
-    """Case B030: nothing verified gives loss 0, no NaN, no step."""
-    batch = ragged_batch(0)
-    batch = replace(batch, verified=torch.zeros_like(batch.verified))
-    actor = learner(max_consecutive_skips=1)
-    before = weights_of(actor)
-    for done in (1, 2, 3):
-        update = actor.update_policy(batch, ragged_advantages(batch), GRPO, 0)
-        assert (update.losses, update.num_skipped) == ((0.0,), 1)
-        assert math.isnan(update.gradient_norms[0])
-        assert actor.version == done
-    assert same(before, weights_of(actor))
-
-
-def test_more_minibatches_than_rows_leave_empty_ones_which_are_counted(
-    learner: Callable[..., Learner],
-) -> None:
-    """Case B031: two rows in five minibatches; no NaN."""
-    batch = ragged_batch(1).rows(torch.tensor([0, 1]))
-    assert batch.trainable.any(1).all()
-    objective = replace(GRPO, num_minibatches=5)
-    update = learner().update_policy(batch, ragged_advantages(batch), objective, 0)
-    assert (len(update.losses), update.num_skipped) == (5, 3)
-
-
-def test_a_non_finite_step_is_skipped_and_the_next_one_taken(
-    learner: Callable[..., Learner],
-) -> None:
-    batch = ragged_batch(0)
-    advantages = ragged_advantages(batch)
-    poisoned = torch.where(batch.trainable, math.inf, 0.0)
-    actor = learner(max_consecutive_skips=2)
-    before = weights_of(actor)
-    for _ in range(3):
-        update = actor.update_policy(batch, poisoned, GRPO, 0)
-        assert update.num_skipped == 1
-        assert math.isnan(update.gradient_norms[0])
-        assert same(before, weights_of(actor))
-        assert actor.update_policy(batch, advantages, GRPO, 0).num_skipped == 0
-        assert not same(before, weights_of(actor))
-        before = weights_of(actor)
-
-
-def test_a_non_finite_gradient_of_a_finite_loss_is_skipped(
-    learner: Callable[..., Learner],
-) -> None:
-    def kinked(
-        logprobs: torch.Tensor,
-        old_logprobs: torch.Tensor,
-        advantages: torch.Tensor,
-        sampled: torch.Tensor,
-    ) -> torch.Tensor:
-        return (logprobs - logprobs.detach()).abs().sqrt()
-
-    actor = learner()
-    before = weights_of(actor)
-    batch = ragged_batch(0)
-    objective = replace(GRPO, loss=kinked)
-    update = actor.update_policy(batch, ragged_advantages(batch), objective, 0)
-    assert (update.losses, update.num_skipped) == ((0.0,), 1)
-    assert same(before, weights_of(actor))
-
-
-def test_a_non_finite_loss_with_a_finite_gradient_is_skipped(
-    learner: Callable[..., Learner],
-) -> None:
-    def shifted(
-        logprobs: torch.Tensor,
-        old_logprobs: torch.Tensor,
-        advantages: torch.Tensor,
-        sampled: torch.Tensor,
-    ) -> torch.Tensor:
-        return logprobs + math.inf
-
-    actor = learner()
-    before = weights_of(actor)
-    batch = ragged_batch(0)
-    objective = replace(GRPO, loss=shifted)
-    update = actor.update_policy(batch, ragged_advantages(batch), objective, 0)
-    assert (update.losses, update.num_skipped) == ((math.inf,), 1)
-    assert same(before, weights_of(actor))
-
-
-def test_too_many_skips_in_a_row_end_the_run_and_name_the_limit(
-    learner: Callable[..., Learner],
-) -> None:
-    batch = ragged_batch(0)
-    actor = learner(max_consecutive_skips=3)
-    poisoned = torch.where(batch.trainable, math.nan, 0.0)
-    actor.update_policy(batch, poisoned, replace(GRPO, num_epochs=2), 0)
-    with pytest.raises(RuntimeError, match=r"got 3 steps in a row.*max_consecutive"):
-        actor.update_policy(batch, poisoned, GRPO, 0)
-
-
 def test_gradients_are_clipped_to_the_norm_and_reported_unclipped(
     learner: Callable[..., Learner],
 ) -> None:
@@ -439,60 +272,6 @@ def test_gradients_are_clipped_to_the_norm_and_reported_unclipped(
     free = learner(max_gradient_norm=None)
     update = free.update_policy(batch, advantages, GRPO, 0)
     assert update.gradient_norms[0] > 1.0
-
-
-def test_misaligned_input_is_refused(learner: Callable[..., Learner]) -> None:
-    batch = ragged_batch(0)
-    actor = learner()
-    with pytest.raises(ValueError, match=r"advantages must align.*got \(12, 12\)"):
-        actor.update_policy(batch, ragged_advantages(batch)[:, 1:], GRPO, 0)
-    bare = replace(batch, sampled=batch.token_mask, verified=batch.verified | True)
-    with pytest.raises(ValueError, match="begin every rollout with its prompt"):
-        actor.update_policy(bare, ragged_advantages(batch), GRPO, 0)
-    for wrong in ({"num_minibatches": 0}, {"num_epochs": 0}):
-        with pytest.raises(ValueError, match="must be >= 1"):
-            actor.update_policy(
-                batch, ragged_advantages(batch), replace(GRPO, **wrong), 0
-            )
-
-
-def test_the_reference_is_loaded_only_when_asked_and_never_moves(
-    model: Callable[..., PreTrainedModel], learner: Callable[..., Learner]
-) -> None:
-    loads: list[PreTrainedModel] = []
-
-    def load() -> PreTrainedModel:
-        loads.append(model())
-        return loads[-1]
-
-    actor = Learner(model(), learner().options, load)
-    batch = ragged_batch(0)
-    advantages = ragged_advantages(batch)
-    start = actor.logprobs(batch)
-    assert actor.update_policy(batch, advantages, GRPO, 0).reference_logprobs is None
-    assert loads == []
-    objective = replace(GRPO, kl_estimator=kl_k3, kl_coefficient=0.1)
-    update = actor.update_policy(batch, advantages, objective, 0)
-    assert update.reference_logprobs is not None
-    expected = torch.where(batch.trainable, start, 0.0)
-    torch.testing.assert_close(update.reference_logprobs, expected, atol=1e-5, rtol=0)
-    actor.update_policy(batch, advantages, objective, 0)
-    torch.testing.assert_close(
-        actor.reference_logprobs(batch), start, atol=1e-5, rtol=0
-    )
-    assert len(loads) == 1
-
-
-def test_a_learner_without_a_reference_says_so(
-    model: Callable[..., PreTrainedModel], learner: Callable[..., Learner]
-) -> None:
-    actor = Learner(model(), learner().options)
-    with pytest.raises(ValueError, match="give Learner a `reference` that loads it"):
-        actor.reference_logprobs(ragged_batch(0))
-    shared = actor.model
-    actor = Learner(shared, learner().options, lambda: shared)
-    with pytest.raises(ValueError, match="got the policy itself"):
-        actor.reference_logprobs(ragged_batch(0))
 
 
 def test_weights_are_float32_masters_even_of_a_half_precision_model(

@@ -138,7 +138,8 @@ class Rows:
     def select(self, indices: Int[Tensor, " new_row"]) -> None:
         """Rows become the named ones, for siblings to share and the finished to go."""
         # Of the cache's two selections, the one that recurrent layers have as well.
-        self.cache.reorder_cache(indices)
+        cache: Any = self.cache
+        cache.reorder_cache(indices)
         self.mask = self.mask[indices]
         self.positions = self.positions[indices]
 

@@ -84,7 +84,8 @@ class RowsConfig(VerifierConfig):
     id_column: str | None = None
     """Column with a unique id; by default `id`, else the row number."""
     metadata_columns: tuple[str, ...] = ()
-    """Further columns that a reward function reads from `problem.metadata`."""
+    """Columns that a reward function reads from `problem.metadata`; an empty list keeps
+    all that have no other meaning."""
     on_bad_row: Literal["stop", "skip"] = "stop"
     """A malformed row ends the run with its number and reason, or is counted."""
     held_out: Annotated[int, Field(ge=1)] | None = 64

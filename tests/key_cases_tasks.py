@@ -1,0 +1,315 @@
+"""What each key of `[task]` changes: problems, verdicts, or an error.
+
+Tasks are built from a recipe's section, so that a key that is read and not passed on
+fails as one that does nothing.
+"""
+
+import csv
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accredit.config import recipe_from
+from accredit.tasks.build import Task, build_task
+from accredit.tasks.imo_bench import ANSWERBENCH_COLUMNS
+from accredit.tasks.problems import LoadedProblems
+from accredit.tasks.walk import shortest_walk
+from accredit.types import Message, Problem, Prompt
+from key_cases_runs import Bench
+from worlds import answered
+
+ROWS = [
+    {
+        "prompt": f"say {n}",
+        "question": f"ask {n}",
+        "turns": [{"role": "user", "content": f"turn {n}"}],
+        "answer": str(n),
+        "gold": str(-n),
+        "id": f"row {n}",
+        "key": f"key {n}",
+        "level": n,
+        "split": "test" if n % 3 == 0 else "train",
+        "part": "dev" if n % 2 else "train",
+    }
+    for n in range(12)
+]
+REWARD = """
+import time
+def slow(completion, problem):
+    time.sleep(0.3)
+    return 0.25
+"""
+
+
+def built(**section: Any) -> Task:
+    return build_task(recipe_from({"task": section}, "test").task)
+
+
+def asked(task: Task) -> list[Any]:
+    """Everything about the problems that a run can see."""
+    return [
+        [(p.id, p.messages, p.answer, dict(p.metadata)) for p in part]
+        for part in (task.train, task.evaluation)
+    ]
+
+
+def rewards(task: Task, problem: Problem, *texts: str) -> list[float | None]:
+    """What the task's verifier says of some completions."""
+    group = answered(Prompt(problem, (1,)), [((2,), 0.0) for _ in texts])
+    items = [
+        (problem, text, rollout)
+        for text, rollout in zip(texts, group.rollouts, strict=True)
+    ]
+    try:
+        return [verdict.reward for verdict in task.verifier.verify(items)]
+    finally:
+        task.verifier.close()
+
+
+# The packaged tasks
+
+
+def changes_problems(
+    section: dict[str, Any], key: str, value: object, *_: Bench
+) -> None:
+    before, same = built(**section), built(**section)
+    after = built(**section | {key: value})
+    assert asked(before) == asked(same)
+    assert asked(before) != asked(after)
+    for task in (before, same, after):
+        task.verifier.close()
+
+
+def walk_reward(*_: Bench) -> None:
+    """The first move of a walk that needs several."""
+    task = built(name="walk", split="hard")
+    problem = task.train[0]
+    halfway = solution(problem)[:3]
+    assert rewards(task, problem, halfway) == [0.0]
+    (progress,) = rewards(built(name="walk", reward="progress"), problem, halfway)
+    assert 0 < progress < 1
+
+
+def walk_num_moves(*_: Bench) -> None:
+    """The goal comes with the last move of a budget, and one move too late for less."""
+    task = built(name="walk", split="easy")
+    problem = max(task.train, key=lambda p: len(solution(p)))
+    text = solution(problem)
+    needed = len(text) // 3
+    for num_moves, reward in ((needed, 1.0), (needed - 1, 0.0)):
+        short = built(name="walk", split="easy", num_moves=num_moves)
+        assert rewards(short, problem, text) == [reward]
+    config = recipe_from({"task": {"name": "walk", "num_moves": 19}}, "test")
+    assert config.max_new_tokens == 57
+
+
+def solution(problem: Problem) -> str:
+    return shortest_walk(problem.metadata["start"], problem.metadata["goal"])
+
+
+def task_name(*_: Bench) -> None:
+    assert asked(built(name="walk")) != asked(built(name="chain"))
+
+
+# A user's own rows
+
+
+def own_rows(folder: Path) -> dict[str, Any]:
+    path = folder / "own.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (folder / "slowly.py").write_text(REWARD)
+    return {"name": "jsonl", "path": str(path), "held_out": 3, "verifier": "exact"}
+
+
+def own_hub(folder: Path) -> dict[str, Any]:
+    """The same rows as a data set with the splits train and test."""
+    from datasets import Dataset, DatasetDict
+
+    path = folder / "own-hub"
+    if not path.exists():
+        splits = {
+            split: Dataset.from_list([r for r in ROWS if r["split"] == split])
+            for split in ("train", "test")
+        }
+        DatasetDict(splits).save_to_disk(path)
+    own_rows(folder)
+    return {"name": "hub", "path": str(path), "held_out": 3, "verifier": "exact"}
+
+
+def own_table(folder: Path) -> dict[str, Any]:
+    path = folder / "own.csv"
+    rows = [[f"id-{n}", f"Find {n}", str(n), "A", "B", "C"] for n in range(6)]
+    with path.open("w", newline="") as out:
+        csv.writer(out).writerows([list(ANSWERBENCH_COLUMNS), *rows])
+    (folder / "slowly.py").write_text(REWARD)
+    return {"name": "imo_answerbench", "path": str(path), "verifier": "exact"}
+
+
+OWN: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "jsonl": own_rows,
+    "hub": own_hub,
+    "imo_answerbench": own_table,
+}
+
+
+def changes_own(task: str, key: str, value: object, bench: Bench) -> None:
+    changes_problems(OWN[task](bench.folder), key, value)
+
+
+def path(task: str, bench: Bench) -> None:
+    section = OWN[task](bench.folder)
+    with pytest.raises(ValueError, match="absent"):
+        built(**section | {"path": "absent.csv"})
+    assert built(**section).train
+
+
+def on_bad_row(task: str, bench: Bench) -> None:
+    """Every second row lacks what the recipe takes as the prompt."""
+    section = OWN[task](bench.folder)
+    rows = [{**row, "hint": "x" if row["level"] % 2 else ""} for row in ROWS]
+    torn = bench.folder / f"torn-{task}.jsonl"
+    torn.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if task == "hub":
+        from datasets import Dataset
+
+        torn = bench.folder / "torn-hub"
+        Dataset.from_list(rows).save_to_disk(torn)
+    section |= {"path": str(torn), "prompt_column": "hint"}
+    with pytest.raises(ValueError, match="empty prompt"):
+        built(**section)
+    task_built = built(**section, on_bad_row="skip")
+    assert len(task_built.bad_rows) == 6
+    assert len(task_built.train) + len(task_built.evaluation) == 6
+
+
+def verifier(task: str, bench: Bench) -> None:
+    """1/2 is .5 as mathematics and not as text."""
+    section = OWN[task](bench.folder)
+    problem = Problem("x", (Message("user", "?"),), answer="0.5")
+    half = r"\boxed{\frac{1}{2}}"
+    assert rewards(built(**section), problem, half) == [0.0]
+    assert rewards(built(**section | {"verifier": "math"}), problem, half) == [1.0]
+
+
+def slow(section: dict[str, Any], **keys: Any) -> Task:
+    reward = {"verifier": "function", "reward_function": "slowly:slow"}
+    return built(**section | reward | keys)
+
+
+def reward_function(task: str, bench: Bench) -> None:
+    section = OWN[task](bench.folder)
+    found = slow(section)
+    assert rewards(found, found.train[0], "x") == [0.25]
+    with pytest.raises(ValueError, match="must exist"):
+        slow(section, reward_function="slowly:fast")
+
+
+def verifier_timeout_s(task: str, bench: Bench) -> None:
+    section = OWN[task](bench.folder)
+    found = slow(section, verifier_timeout_s=0.1)
+    assert rewards(found, found.train[0], "x") == [None]
+
+
+def verifier_workers(task: str, bench: Bench) -> None:
+    """Four calls of .3 s: 1.2 s one after the other, .3 s side by side."""
+    section = OWN[task](bench.folder)
+    spent = []
+    for num_workers in (1, 4):
+        found = slow(section, verifier_workers=num_workers)
+        started = time.monotonic()
+        assert rewards(found, found.train[0], *"abcd") == [0.25] * 4
+        spent.append(time.monotonic() - started)
+    assert spent[0] > 1.2
+
+
+# Generated problems
+
+
+def changes_what_is_generated(key: str, value: object, bench: Bench) -> None:
+    """The package's own part is elsewhere tested; here: what it is asked for."""
+
+    def load(name: str, size: int, seed: int, **named: Any) -> LoadedProblems:
+        problems = [
+            Problem(
+                f"{name}-{seed}-{n}",
+                (Message("user", "?"),),
+                metadata=dict(named["config"]),
+            )
+            for n in range(size)
+        ]
+        return LoadedProblems(tuple(problems))
+
+    bench.monkeypatch.setattr("accredit.tasks.reasoning_gym.load_reasoning_gym", load)
+    section = {"name": "reasoning_gym", "data_set": "leg_counting", "num_problems": 80}
+    changes_problems(section, key, value)
+
+
+GENERATED: dict[str, object] = {
+    "data_set": "basic_arithmetic",
+    "options": {"max_animals": 3},
+    "num_problems": 90,
+    "held_out": 10,
+    "data_seed": 1,
+}
+PROBLEMS: dict[str, object] = {
+    "prompt_column": "question",
+    "messages_column": "turns",
+    "answer_column": "gold",
+    "id_column": "key",
+    "metadata_columns": ["level"],
+    "held_out": 2,
+    "train_split": "test",
+    "evaluation_split": "test",
+}
+VERIFIERS: dict[str, Callable[..., None]] = {
+    "path": path,
+    "verifier": verifier,
+    "reward_function": reward_function,
+    "verifier_timeout_s": verifier_timeout_s,
+    "verifier_workers": verifier_workers,
+}
+
+
+def cases() -> dict[str, Callable[[Bench], None]]:
+    """Every key of every task."""
+    found: dict[str, Callable[[Bench], None]] = {
+        "task.name": task_name,
+        "task.walk.split": partial(changes_problems, {"name": "walk"}, "split", "easy"),
+        "task.walk.reward": walk_reward,
+        "task.walk.num_moves": walk_num_moves,
+        "task.chain.split": partial(
+            changes_problems, {"name": "chain"}, "split", "easy"
+        ),
+        "task.chain.num_steps": partial(
+            changes_problems, {"name": "chain"}, "num_steps", 8
+        ),
+        "task.jsonl.split_column": split_column,
+        "task.imo_answerbench.held_out": partial(
+            changes_own, "imo_answerbench", "held_out", 2
+        ),
+    }
+    for key, value in GENERATED.items():
+        found[f"task.reasoning_gym.{key}"] = partial(
+            changes_what_is_generated, key, value
+        )
+    for task in OWN:
+        for key, case in VERIFIERS.items():
+            found[f"task.{task}.{key}"] = partial(case, task)
+    for task in ("jsonl", "hub"):
+        found[f"task.{task}.on_bad_row"] = partial(on_bad_row, task)
+        for key, value in PROBLEMS.items():
+            found[f"task.{task}.{key}"] = partial(changes_own, task, key, value)
+    return found
+
+
+def split_column(bench: Bench) -> None:
+    section = own_rows(bench.folder) | {"train_split": "train"}
+    changes_problems(section, "split_column", "part")
+
+
+CASES = cases()

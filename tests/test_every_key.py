@@ -1,0 +1,66 @@
+"""A key that changes nothing is a defect (case B059): each one is shown to matter.
+
+`leaves` reads the keys from the models, so that a new key without a case fails here.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from pydantic import BaseModel
+
+import key_cases_algorithms
+import key_cases_runs
+import key_cases_tasks
+from accredit.config import RunConfig, union_members
+from key_cases_runs import Bench
+from runs import written_files
+
+CASES: dict[str, Callable[[Bench], None]] = {
+    **key_cases_algorithms.CASES,
+    **key_cases_tasks.CASES,
+    **key_cases_runs.CASES,
+}
+
+
+def leaves() -> Iterator[str]:
+    """Dotted names of all keys, those of a choice under the name of the choice."""
+    for key, field in RunConfig.model_fields.items():
+        inner = field.annotation
+        if field.discriminator:
+            yield f"{key}.name"
+            for member in union_members(field):
+                name = member.model_fields["name"].default
+                yield from (
+                    f"{key}.{name}.{leaf}"
+                    for leaf in member.model_fields
+                    if leaf != "name"
+                )
+        elif isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from (f"{key}.{leaf}" for leaf in inner.model_fields)
+        else:
+            yield key
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return written_files(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture
+def bench(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    num_threads = torch.get_num_threads()
+    yield Bench(folder, monkeypatch)
+    torch.set_num_threads(num_threads)
+
+
+def test_every_key_has_a_case_and_every_case_a_key():
+    assert sorted(leaves()) == sorted(CASES)
+
+
+@pytest.mark.parametrize("key", sorted(CASES))
+def test_it_matters(key, bench):
+    assert os.getcwd() == str(bench.folder)
+    CASES[key](bench)
