@@ -137,12 +137,16 @@ def counted(owner: type, name: str, bench: Bench) -> Iterator[list[int]]:
 def changes_calls_only(
     key: str, value: object, owner: type, name: str, bench: Bench
 ) -> None:
-    """A memory knob: other calls, the same weights."""
+    """A memory knob: other calls, the same weights.
+
+    Adam divides a gradient near 0 by itself, rounding included: hence the small rate.
+    """
+    slowly = section("learner.learning_rate", 3e-4)
     with counted(owner, name, bench) as calls:
-        before = trained(bench, {})
+        before = trained(bench, slowly)
         num_before = calls[0]
     with counted(owner, name, bench) as calls:
-        after = trained(bench, section(key, value))
+        after = trained(bench, merged(slowly, section(key, value)))
         num_after = calls[0]
     assert num_before != num_after
     torch.testing.assert_close(after, before, rtol=0, atol=1e-6)
@@ -240,10 +244,10 @@ def trackers(bench: Bench) -> None:
 
 
 def max_invalid_share(bench: Bench) -> None:
-    """Half of the rollouts cannot be verified, for six steps."""
+    """Some rollouts cannot be verified, for six steps."""
 
     def sometimes(text: str) -> float | None:
-        return odd_share(text) if len(text) % 2 or ord(text[0]) % 2 else None
+        return odd_share(text) if len(text) % 2 else None
 
     bench.run("tolerant", sometimes, steps=6, max_invalid_share=1.0)
     with pytest.raises(TooManyInvalid, match=r"max_invalid_share = 0\.01"):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Union
+from typing import Annotated, Any, Union, cast
 
 import tyro
 from tyro.conf import Positional, subcommand
@@ -129,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(DONE)
     own, overrides = separated(words)
     command, strangers = tyro.cli(
-        Command,
+        cast(Any, Command),
         prog="accredit",
         description=DESCRIPTION,
         args=own,

@@ -117,7 +117,8 @@ class CheckpointConfig(BaseConfig):
     keep_last: Positive = 2
     """Newest checkpoints kept, beside the best one by eval/mean."""
     rollouts_every: Annotated[int, Field(ge=0)] = 10
-    """Steps between rollouts kept for `accredit inspect`; 0 keeps none."""
+    """Steps between rollouts kept for the report, beside those of step 1; 0 keeps
+    none."""
 
 
 class RunConfig(BaseConfig):

@@ -4,7 +4,7 @@ Who produces tokens, who scores them, who estimates values, who takes gradient s
 each has several implementations and one shape. This module knows no implementation.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -85,8 +85,10 @@ class Objective:
 class Engine(Protocol):
     """Produces tokens. Knows no text, no problem and no reward."""
 
-    version: int
-    """Of the policy it samples from."""
+    @property
+    def version(self) -> int:
+        """Of the policy it samples from."""
+        ...
 
     def generate(
         self, requests: Sequence[Request], sampling: Sampling
@@ -152,4 +154,16 @@ class Learner(Protocol):
 class ProblemSource(Protocol):
     """An endless, seeded, resumable order over prompts: epoch by epoch, reshuffled."""
 
-    def draw(self, start: int, count: int) -> Iterable[Prompt]: ...
+    @property
+    def prompts(self) -> Sequence[Prompt]:
+        """All of them, in the order of the data."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the data, so that a resumed run notices other ones."""
+        ...
+
+    def draw(self, start: int, count: int) -> Sequence[Prompt]: ...
+
+    def resumed_start(self, num_drawn: int, saved_fingerprint: str) -> int: ...

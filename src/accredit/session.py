@@ -9,7 +9,6 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -99,7 +98,8 @@ class Session:
         )
         self.run.append_metrics(row)
         self.history = [*self.history, row][-10 * PATIENCE :]
-        if is_due(self.config.checkpoint.rollouts_every, state.step) or state.step == 1:
+        every = self.config.checkpoint.rollouts_every
+        if is_due(every, state.step) or (every and state.step == 1):
             rows = rollout_rows(record, state.step, self.assembly.decode)
             self.run.write_rollouts(state.step, rows)
         self.progress.update(row)
@@ -246,8 +246,10 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
             stack.callback(tracker.close)
         session = Session(assembly, run, progress, trackers)
         stack.enter_context(interruptible(session))
-        step = partial(assembly.algorithm.step, assembly.algorithm, world=world)
-        state = train(step, state, plan, session)
+        algorithm = assembly.algorithm
+        state = train(
+            lambda state: algorithm.step(algorithm, state, world), state, plan, session
+        )
     write_report(run)
     progress.console.print(final_table(run.metrics(), run.evaluations()))
     return state.step >= config.steps

@@ -169,7 +169,7 @@ class Rollout:
     @property
     def completion_ids(self) -> list[int]:
         """Everything after the prompt, observations included."""
-        return self.token_ids[len(self.prompt.token_ids) :].tolist()
+        return _integers(self.token_ids[len(self.prompt.token_ids) :])
 
     @property
     def num_sampled(self) -> int:
@@ -179,10 +179,15 @@ class Rollout:
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
         """(prefix length, new tokens) of each request, for the FLOP ledgers."""
-        flags = [False, *self.sampled.tolist(), False]
+        flags = [0, *_integers(self.sampled.int()), 0]
         edges = [t for t in range(1, len(flags)) if flags[t] != flags[t - 1]]
         starts, ends = edges[::2], edges[1::2]
         return tuple((s - 1, e - s) for s, e in zip(starts, ends, strict=True))
+
+
+def _integers(x: Int[Tensor, " element"]) -> list[int]:
+    # torch's stubs leave open what `tolist` gives.
+    return x.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 
 
 @dataclass(frozen=True)

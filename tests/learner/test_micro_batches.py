@@ -23,6 +23,14 @@ def test_a_budget_larger_than_the_batch_makes_one_micro_batch() -> None:
     assert micro_batches([3, 4], 10**9) == [[1, 0]]
 
 
+def test_padding_that_costs_more_than_a_pass_begins_another() -> None:
+    # Beside 200, rows of 150, 130 and 100 leave 50, 70 and 100 tokens of padding: the
+    # third would make 220 of at most 128, so it begins anew.
+    assert micro_batches([100, 200, 150, 130], 1024) == [[1, 2, 3], [0]]
+    # A sixteenth of a budget of 4096 is 256, which 220 does not exceed.
+    assert micro_batches([100, 200, 150, 130], 4096) == [[1, 2, 3, 0]]
+
+
 def test_nothing_to_run_makes_no_micro_batch() -> None:
     assert micro_batches([], 10) == []
 
