@@ -1,13 +1,13 @@
 """A GRPO step against TRL's, on one model, in alternating turns of one process.
 
-    python benchmarks/grpo_step.py [--rounds 7] [--steps 8]
+    python benchmarks/grpo_step.py [--rounds 7] [--steps 6]
 
 A step generates, scores and updates. Ours is the step that `accredit train` takes, with
 the metrics of its row; TRL's is `GRPOTrainer.train`, which stays inside one run: a
 callback hands the turn over between two of its steps. Both get the same weights,
 prompts, groups of eight, budget, reward and optimizer, in float32 on the CPU. Where
-completions are of one length, the stop token is one that the model has no row for; in
-the last load it is one of 24, as training has it: completions of all lengths. Rates are
+lengths are fixed, the stop token is one that the model has no row for. The last load is
+ragged, as training is: prompts of five lengths, and one token in 24 stops. Rates are
 tokens a second of wall time and of this process's CPU time: on a busy machine only the
 second means anything. Writes benchmarks/results/grpo_step.json.
 """
@@ -59,6 +59,7 @@ from accredit.world import Clock, TimedEngine, TimedVerifier, World
 
 GROUP_SIZE = 8
 PROMPT_TOKENS = 16
+RAGGED_PROMPTS = (8, 12, 16, 20, 24)
 NUM_PROMPTS = 64
 LEARNING_RATE = 1e-4
 
@@ -70,20 +71,31 @@ class Load(NamedTuple):
     shape: Shape
     completions: int
     budget: int
-    """Most tokens of a completion, and tokens of each where nothing stops."""
-    stops: bool = False
+    """Most tokens of a completion, and tokens of each where lengths are fixed."""
+    ragged: bool = False
+    """Prompts of several lengths, and a stop token that can be sampled."""
 
     @property
     def stop_token_id(self) -> int:
         """The last one of the vocabulary, or one beyond it."""
-        return self.shape.vocabulary - self.stops
+        return self.shape.vocabulary - self.ragged
 
     def checked(self, num_tokens: int) -> int:
         """The tokens that one step generated, if they can be."""
         most = self.completions * self.budget
-        if num_tokens > most or (num_tokens < most and not self.stops):
+        if num_tokens > most or (num_tokens < most and not self.ragged):
             raise RuntimeError(f"a step must make {most} tokens, got {num_tokens}")
         return num_tokens
+
+    def prompts(self) -> list[str]:
+        """Random letters."""
+        source = random.Random(1)
+        alphabet = letters(self.stop_token_id)
+        lengths = RAGGED_PROMPTS if self.ragged else (PROMPT_TOKENS,)
+        return [
+            "".join(source.choices(alphabet, k=lengths[n % len(lengths)]))
+            for n in range(NUM_PROMPTS)
+        ]
 
     def tokenizer(self) -> PreTrainedTokenizerFast:
         """One token a letter."""
@@ -96,11 +108,11 @@ LOADS = (
     Load("0.62M parameters, 32 completions of 16 tokens", PACKAGED, 32, 16),
     Load("0.62M parameters, 64 completions of 32 tokens", PACKAGED, 64, 32),
     Load(
-        "0.59M parameters, 64 completions of 1 to 64 tokens",
+        "0.59M parameters, 64 completions of 1 to 64 tokens, prompts of 8 to 24",
         replace(PACKAGED, vocabulary=24),
         64,
         64,
-        stops=True,
+        ragged=True,
     ),
 )
 
@@ -136,7 +148,7 @@ class Ours:
         config = recipe_from(recipe, "benchmark")
         self.algorithm = build_algorithm(config.algorithm, load.budget)
         tokenizer = load.tokenizer()
-        stops = (load.stop_token_id,) if load.stops else ()
+        stops = (load.stop_token_id,) if load.ragged else ()
         problems = [
             Problem(f"p{n}", (Message("user", text),))
             for n, text in enumerate(self.texts)
@@ -211,7 +223,7 @@ def main() -> None:
     """Runs every load and writes the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=8, help="of a turn")
+    parser.add_argument("--steps", type=int, default=6, help="of a turn")
     options = parser.parse_args()
     torch.set_num_threads(1)
     loads = {load.name: measured(load, options) for load in LOADS}
@@ -219,7 +231,7 @@ def main() -> None:
         "rounds": options.rounds,
         "steps_per_turn": options.steps,
         "group_size": GROUP_SIZE,
-        "prompt_tokens": PROMPT_TOKENS,
+        "prompt_tokens": {"fixed": PROMPT_TOKENS, "ragged": RAGGED_PROMPTS},
         "loads": loads,
     }
     write_result("grpo_step", content, "trl", "accelerate")
@@ -227,11 +239,7 @@ def main() -> None:
 
 def measured(load: Load, options: argparse.Namespace) -> dict[str, Any]:
     """Rates of both and their ratio, round by round; the first round warms up."""
-    source = random.Random(1)
-    alphabet = letters(load.stop_token_id)
-    texts = [
-        "".join(source.choices(alphabet, k=PROMPT_TOKENS)) for _ in range(NUM_PROMPTS)
-    ]
+    texts = load.prompts()
     turns = Turns(Ours(load, texts).steps, options.steps)
     with tempfile.TemporaryDirectory() as folder:
         num_steps = (options.rounds + 1) * options.steps

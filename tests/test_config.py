@@ -227,6 +227,13 @@ def test_keys_that_do_not_fit_together_are_refused(content, expected):
             "trackers",
             ("wandb", "trackio"),
         ),
+        (
+            ["--algorithm.engine_correction", "none"],
+            "algorithm",
+            "engine_correction",
+            "none",
+        ),
+        (["--sampling.system=none"], "sampling", "system", "none"),
         (["--trackers=[]"], None, "trackers", ()),
         (["--name", "second-try"], None, "name", "second-try"),
         (["--name=a=b"], None, "name", None),
@@ -253,6 +260,14 @@ def test_overrides_are_read_as_toml_or_as_text(words, section, key, value):
         return
     config = accepted(*words, content=content)
     assert getattr(getattr(config, section) if section else config, key) == value
+
+
+def test_a_file_says_none_by_the_word(tmp_path):
+    """TOML has no none of its own."""
+    recipe = tmp_path / "my.toml"
+    recipe.write_text('[learner]\nmax_gradient_norm = "none"\n')
+    assert load_recipe(recipe).learner.max_gradient_norm is None
+    assert fault({"steps": "none"}) == "steps must be a valid integer, got 'none'"
 
 
 def test_the_last_override_wins_and_the_recipe_is_left_alone():
@@ -300,7 +315,7 @@ def test_a_mistaken_override_is_told_how_it_reads(words, expected):
         ("true", True),
         ("[1, 2]", [1, 2]),
         ('"7"', "7"),
-        ("NONE", None),
+        ("none", "none"),
         ("a b", "a b"),
         ("", ""),
         ("2026-11-30x", "2026-11-30x"),

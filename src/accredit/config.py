@@ -258,9 +258,7 @@ def with_overrides(
 
 
 def toml_value(text: str) -> Any:
-    """A value as TOML reads it; what is not TOML is text, and `none` is no value."""
-    if text.lower() == "none":
-        return None
+    """A value as TOML reads it; what is not TOML is text."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -1,0 +1,290 @@
+"""Writes docs/recipes.md and docs/algorithms.md from the code that they speak about.
+
+    python scripts/make_docs.py
+
+Keys, types, defaults and ranges come from the models of `accredit.config`, boxes and
+deviations from the heads of the algorithms' files. `tests/test_docs.py` holds the pages
+and the code together.
+"""
+
+import ast
+import json
+import re
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from accredit.config import RunConfig, union_members
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "accredit"
+DOCS = ROOT / "docs"
+
+RECIPES_OPENING = """\
+# Recipes
+
+*Written by `scripts/make_docs.py` from the code; edit that, not this page.*
+
+A recipe is a TOML file that says everything about a run. Every key has a default but
+for the few marked *required*, so a recipe names only what it wants otherwise. Nothing
+else decides what a run does. The run writes its recipe, with every default filled in,
+to `recipe.json` in its own folder, and `accredit train` and `accredit eval --recipe`
+take that file as well.
+
+## A complete example
+
+Problems in `problems.jsonl`, one object a line:
+
+```json
+{"question": "What is 17 * 3?", "gold": "51", "level": 1}
+{"question": "What is 6 * 7?", "gold": "42", "level": 1}
+```
+
+A reward in `my_rewards.py`, called in a process of its own that is killed if it
+hangs. It returns a number, or None where it cannot tell; None is counted and is not a
+zero:
+
+```python
+def near_the_end(completion, problem):
+    return float(problem.answer in completion[-20:])
+```
+
+The recipe `mine.toml`:
+
+```toml
+name = "mine"
+steps = 200
+
+[model]
+path = "models/qwen3-0.6b"          # a Hugging Face directory
+
+[task]
+name = "jsonl"
+path = "problems.jsonl"
+prompt_column = "question"
+answer_column = "gold"
+verifier = "function"
+reward_function = "my_rewards:near_the_end"
+held_out = 100                      # the last 100 rows are for evaluation
+
+[algorithm]
+name = "rloo"
+prompts_per_step = 16
+group_size = 8
+
+[sampling]
+max_new_tokens = 512
+
+[learner]
+learning_rate = 1e-6
+warmup_steps = 10
+
+[evaluation]
+every = 25
+samples = 4
+```
+
+```bash
+accredit train mine.toml --dry-run     # is it valid, and what does it resolve to?
+accredit train mine.toml               # writes runs/mine
+accredit train --resume runs/mine      # continues exactly where it stopped
+accredit eval runs/mine --recipe mine.toml
+```
+
+## Overrides
+
+Every key can be given on the command line by its dotted name, which wins over the
+file:
+
+```bash
+accredit train mine.toml --learner.learning_rate 5e-7 --algorithm.group_size=16
+accredit train mine.toml --name mine-2 --trackers '["tensorboard"]'
+accredit eval models/qwen3-0.6b --task walk --task.split easy --evaluation.samples 16
+```
+
+A value is read as TOML (`3`, `1e-6`, `true`, `[1, 2]`, `"7"`) and, where it is not
+TOML, as text. The word `none` takes a value away from a key that may be none, as in
+`--learner.max_gradient_norm none`, and `max_gradient_norm = "none"` in a file. A resumed
+run may only change `steps`, `threads`, `trackers`, `engine` and `checkpoint`.
+
+## Mistakes
+
+An unknown key is an error that names the nearest known one, a value of another kind
+or out of range one that says what must hold. Both end with code 2 and one line,
+before a model is loaded. What can be wrong with files (rows, columns, a model
+directory, a reward function that does not import) is told before anything is sampled.
+
+## Keys
+"""
+
+ALGORITHMS_OPENING = """\
+# Algorithms
+
+*Written by `scripts/make_docs.py` from the heads of the files in
+`src/accredit/algorithms/`; edit those, not this page.*
+
+Every algorithm is three choices and an order: who estimates the value of a prefix,
+how credit is dealt from it, and which loss spends it. They share one step (roll out,
+verify, value, credit, update) and differ in the parts below, where R is the verified
+reward, A the advantage, rho the ratio of the current policy to the one at the start
+of the update, and J what is minimised.
+
+What holds for all of them:
+
+- A rollout that could not be verified has no reward, which is not a reward of 0: it
+  neither votes in a baseline nor learns, and it is counted.
+- Rollouts of one step make one batch, which `num_minibatches` and `num_epochs` divide
+  into optimizer steps. With one of each, the ratio is exactly 1 and nothing is
+  clipped.
+- Where nothing can be learned from a step, its update is skipped and counted.
+- Log-probs of the engine, of the trainer before the update, and of the current policy
+  are three tensors. `engine_correction` weighs the gap between the first two.
+"""
+
+
+def pages() -> dict[Path, str]:
+    """The text of every page that this script writes."""
+    return {
+        DOCS / "recipes.md": recipes_page(),
+        DOCS / "algorithms.md": algorithms_page(),
+    }
+
+
+def recipes_page() -> str:
+    """Every key of a recipe, section by section."""
+    top = {k: f for k, f in RunConfig.model_fields.items() if f.description}
+    parts = [RECIPES_OPENING, "### Top level\n", key_table(RunConfig, list(top))]
+    for name, field in RunConfig.model_fields.items():
+        inner: Any = field.annotation
+        if field.discriminator:
+            parts += choices(name, field)
+        elif name not in top:
+            parts += [f"### `[{name}]`\n", sentence(inner), key_table(inner)]
+    return "\n".join(parts)
+
+
+def choices(name: str, field: Any) -> Iterator[str]:
+    """A section whose key `name` decides which keys it has."""
+    members = union_members(field)
+    default = field.default.name
+    listed = ", ".join(f"`{choice_name(member)}`" for member in members)
+    yield f"### `[{name}]`\n"
+    yield f"`name` decides the other keys: {listed}; by default `{default}`.\n"
+    for member in members:
+        yield f'#### `[{name}]` with `name = "{choice_name(member)}"`\n'
+        yield sentence(member)
+        yield key_table(member)
+
+
+def algorithms_page() -> str:
+    """Box, deviations and keys of every algorithm."""
+    members = union_members(RunConfig.model_fields["algorithm"])
+    parts = [ALGORITHMS_OPENING]
+    for member in members:
+        name = choice_name(member)
+        title, *paragraphs = head(SOURCE / "algorithms" / f"{name}.py")
+        parts += [f"## `{name}`\n", f"**{title}**\n", *map(as_markdown, paragraphs)]
+        parts += [key_table(member)]
+    return "\n".join(parts)
+
+
+def head(path: Path) -> list[str]:
+    """Paragraphs of a file's docstring."""
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    return re.split(r"\n\s*\n", docstring or "")
+
+
+def as_markdown(paragraph: str) -> str:
+    """A box as a block of code, anything else as text, papers linked."""
+    if paragraph.startswith("    "):
+        return f"```text\n{textwrap.dedent(paragraph)}\n```\n"
+    linked = re.sub(
+        r"arXiv:(\d{4}\.\d{5})", r"[arXiv:\1](https://arxiv.org/abs/\1)", paragraph
+    )
+    return re.sub(r":\n- ", ":\n\n- ", linked) + "\n"
+
+
+def key_table(model: type[BaseModel], keys: list[str] | None = None) -> str:
+    """Keys of a section as a table."""
+    schema = model.model_json_schema()
+    properties: dict[str, Any] = schema["properties"]
+    required = schema.get("required", [])
+    lines = ["| key | type | default | range | meaning |", "|---|---|---|---|---|"]
+    for key in keys or [key for key in properties if key != "name"]:
+        found = properties[key]
+        default = f"`{shown(found.get('default', {}))}`"
+        if key in required:
+            default = "*required*"
+        cells = [
+            f"`{key}`",
+            plain_type(found),
+            default,
+            plain_range(found),
+            meaning(found),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def plain_type(schema: dict[str, Any]) -> str:
+    """What a value is, in words."""
+    if "anyOf" in schema:
+        (inner,) = [part for part in schema["anyOf"] if part.get("type") != "null"]
+        return f"{plain_type(inner)}, or none"
+    if "enum" in schema:
+        return "one of " + ", ".join(f"`{value}`" for value in schema["enum"])
+    if schema["type"] == "array":
+        inner = plain_type(schema["items"])
+        return f"list, each {inner}"
+    if schema.get("format") == "path":
+        return "path"
+    return {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "`true` or `false`",
+        "object": "table",
+    }[schema["type"]]
+
+
+def plain_range(schema: dict[str, Any]) -> str:
+    """The bounds of a number, or the form of a text."""
+    for part in schema.get("anyOf", []):
+        schema = {**part, **schema}
+    if "pattern" in schema:
+        return f"`{schema['pattern']}`"
+    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
+    bounds["exclusiveMaximum"] = "<"
+    found = [
+        f"{sign} {schema[name]:g}" for name, sign in bounds.items() if name in schema
+    ]
+    return ", ".join(found)
+
+
+def shown(value: Any) -> str:
+    """A default as TOML writes it, or `none`."""
+    return "none" if value is None else json.dumps(value)
+
+
+def meaning(schema: dict[str, Any]) -> str:
+    """The text under the field, in one line that no table breaks at."""
+    return " ".join(schema.get("description", "").split()).replace("|", r"\|")
+
+
+def sentence(model: type[BaseModel]) -> str:
+    """The first paragraph of a class's docstring."""
+    return " ".join((model.__doc__ or "").split("\n\n")[0].split()) + "\n"
+
+
+def choice_name(member: type[BaseModel]) -> str:
+    """What a recipe calls a choice."""
+    return member.model_fields["name"].default
+
+
+if __name__ == "__main__":
+    for page, text in pages().items():
+        page.write_text(text, encoding="utf-8")
+        print(page.relative_to(ROOT))

@@ -1,0 +1,96 @@
+"""The pages that are written from the code say what the code says."""
+
+import importlib.util
+import json
+import re
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from accredit.config import RunConfig, recipe_from, union_members
+
+ROOT = Path(__file__).parents[1]
+NAMES = ["recipes.md", "algorithms.md"]
+
+
+@pytest.fixture(scope="module")
+def make_docs() -> ModuleType:
+    path = ROOT / "scripts" / "make_docs.py"
+    spec = importlib.util.spec_from_file_location("make_docs", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text("utf-8")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_is_what_the_script_writes_now(name, make_docs):
+    texts = {path.name: text for path, text in make_docs.pages().items()}
+    assert texts.keys() == set(NAMES)
+    assert page(name) == texts[name], "run python scripts/make_docs.py"
+
+
+def test_every_key_stands_on_the_page_with_its_meaning():
+    text = page("recipes.md")
+    for key, field in RunConfig.model_fields.items():
+        models = [field.annotation]
+        if field.discriminator:
+            models = union_members(field)
+        for model in models:
+            for leaf, part in getattr(model, "model_fields", {}).items():
+                if leaf != "name":
+                    meaning = " ".join(part.description.split())
+                    assert re.search(
+                        rf"\| `{leaf}` \|.*\| {re.escape(meaning)} \|", text
+                    )
+        if field.description:
+            assert f"| `{key}` |" in text
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "| `steps` | whole number | `100` | ≥ 1 | Updates of the policy. |",
+        "| `path` | path | *required* |  | The file; a relative path starts at the "
+        "working directory. |",
+        "| `top_p` | number | `1.0` | > 0, ≤ 1 | ",
+        "| `max_gradient_norm` | number, or none | `1.0` | > 0 | ",
+        "| `trackers` | list, each one of `tensorboard`, `wandb`, `trackio` | `[]` | ",
+        "| `num_moves` | whole number | `20` | ≥ 1, ≤ 40 | ",
+        "| `gradient_checkpointing` | `true` or `false` | `false` |  | ",
+        "| `options` | table | `{}` |  | ",
+    ],
+)
+def test_rows_read_as_a_user_would_say_it(row):
+    assert f"\n{row}" in page("recipes.md")
+
+
+def test_the_examples_are_valid():
+    text = page("recipes.md")
+    recipes = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    assert recipes
+    for recipe in recipes:
+        assert recipe_from(tomllib.loads(recipe), "the page").task.name == "jsonl"
+    for rows in re.findall(r"```json\n(.*?)```", text, re.DOTALL):
+        assert all(
+            {"question", "gold"} <= json.loads(r).keys() for r in rows.splitlines()
+        )
+
+
+def test_every_algorithm_has_its_box_paper_and_keys():
+    text = page("algorithms.md")
+    for member in union_members(RunConfig.model_fields["algorithm"]):
+        name = member.model_fields["name"].default
+        start = text.index(f"\n## `{name}`")
+        own = text[start : text.find("\n## ", start + 1)]
+        assert "```text\n" in own
+        assert "https://arxiv.org/abs/" in own
+        assert "Differs from the paper" in own
+        for key in member.model_fields:
+            assert key == "name" or f"| `{key}` |" in own, (name, key)
