@@ -107,8 +107,8 @@ accredit eval models/qwen3-0.6b --task walk --task.split easy --evaluation.sampl
 
 A value is read as TOML (`3`, `1e-6`, `true`, `[1, 2]`, `"7"`) and, where it is not
 TOML, as text. The word `none` takes a value away from a key that may be none, as in
-`--learner.max_gradient_norm none`, and `max_gradient_norm = "none"` in a file. A resumed
-run may only change `steps`, `threads`, `trackers`, `engine` and `checkpoint`.
+`--learner.max_gradient_norm none`, or `max_gradient_norm = "none"` in a file. A
+resumed run may only change `steps`, `threads`, `trackers`, `engine` and `checkpoint`.
 
 ## Mistakes
 

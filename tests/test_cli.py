@@ -247,6 +247,7 @@ def test_eval_of_a_packaged_task_prints_a_table(accredit, folder):
 
 
 def test_eval_of_own_rows_scores_all_of_them_as_json(accredit, folder):
+    """Case B169: 48 samples in batches of 5; none is dropped, none counted twice."""
     code, printed, _ = accredit(
         "eval",
         folder / "model",
@@ -258,6 +259,7 @@ def test_eval_of_own_rows_scores_all_of_them_as_json(accredit, folder):
         "--task.reward_function=letters:share_of_vowels",
         "--sampling.max_new_tokens=4",
         "--evaluation.samples=2",
+        "--engine.max_batch_rows=5",
     )
     assert code == DONE
     row = json.loads(printed)

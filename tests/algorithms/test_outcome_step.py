@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from accredit.functional.flops import forward_flops
+from accredit.learner.update import step_rows
 from accredit.reports.metrics import step_metrics
 from accredit.types import Cost, State
 from worlds import (
@@ -221,6 +222,15 @@ def test_completions_of_one_token_are_trained_on():
     _, (record,) = steps(algorithm("grpo", group_size=16), world, 1)
     assert record.batch.sampled.sum(1).tolist() == [1] * 48
     assert moved(world, before)
+
+
+def test_b170_no_optimizer_step_is_left_with_a_remainder():
+    """Case B170: 12 rollouts in 5 minibatches are 3, 3, 2, 2, 2, never 2 x 5 + 2."""
+    _, (record,) = steps(algorithm("grpo", num_minibatches=5), small_world(), 1)
+    objective = algorithm("grpo", num_minibatches=5).objective
+    sizes = [len(rows) for rows in step_rows(record.batch, objective, seed=0)]
+    assert sizes == [3, 3, 2, 2, 2]
+    assert len(record.policy.losses) == 5
 
 
 def test_a_step_pays_for_every_sampled_token():

@@ -32,11 +32,11 @@ class Task:
     bad_rows: tuple[BadRow, ...] = field(default=())
 
     def __post_init__(self) -> None:
-        for part in ("train", "evaluation"):
-            if not getattr(self, part):
+        for purpose, problems in (("train", self.train), ("evaluate", self.evaluation)):
+            if not problems:
                 raise ValueError(
-                    f"a task needs problems to {part.replace('ation', 'ate on')}, got "
-                    "none; lower held_out or check the splits"
+                    f"a task needs problems to {purpose} on, got none; lower held_out "
+                    "or check the splits"
                 )
 
 

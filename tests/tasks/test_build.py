@@ -1,0 +1,111 @@
+"""From a section `[task]` to problems and a verifier: splits, and what is held out."""
+
+import json
+
+import pytest
+
+from accredit.config import recipe_from
+from accredit.tasks.build import build_task
+
+datasets = pytest.importorskip("datasets")
+
+SPLITS = ["train"] * 5 + ["test"] * 2 + ["extra"] * 3
+
+
+def built(**section):
+    keys = {"verifier": "exact", "held_out": 3} | section
+    return build_task(recipe_from({"task": keys}, "test").task)
+
+
+def ids(problems):
+    return [problem.id for problem in problems]
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Ten rows r0 .. r9: five to train on, two to test on, three of another split."""
+    path = tmp_path / "own.jsonl"
+    rows = [
+        {"id": f"r{n}", "prompt": str(n), "answer": "0", "split": split}
+        for n, split in enumerate(SPLITS)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"name": "jsonl", "path": str(path)}
+
+
+ALL = [f"r{n}" for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("keys", "train", "evaluation"),
+    [
+        ({}, ALL[:7], ALL[7:]),
+        ({"held_out": None}, ALL, ALL),
+        ({"train_split": "train"}, ALL[:2], ALL[2:5]),
+        ({"evaluation_split": "test"}, ALL[:5] + ALL[7:], ALL[5:7]),
+        ({"train_split": "extra", "evaluation_split": "test"}, ALL[7:], ALL[5:7]),
+        ({"train_split": "test", "evaluation_split": "test"}, ALL[5:7], ALL[5:7]),
+    ],
+    ids=str,
+)
+def test_rows_of_a_file_are_trained_on_or_evaluated_on(keys, train, evaluation, own):
+    """No row is both, unless the recipe says so in as many words."""
+    task = built(**own | keys)
+    assert ids(task.train) == train
+    assert ids(task.evaluation) == evaluation
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """Two splits without an id column, so that both begin with `row-1`."""
+    splits = {
+        "train": datasets.Dataset.from_list([{"prompt": str(n)} for n in range(5)]),
+        "test": datasets.Dataset.from_list([{"prompt": str(n + 9)} for n in range(7)]),
+    }
+    datasets.DatasetDict(splits).save_to_disk(tmp_path / "hub")
+    return {"name": "hub", "path": str(tmp_path / "hub")}
+
+
+def test_a_split_of_a_data_set_is_evaluated_whole(hub):
+    task = built(**hub, evaluation_split="test")
+    assert len(task.train) == 5
+    assert [p.messages[0].content for p in task.evaluation] == [
+        str(n + 9) for n in range(7)
+    ]
+
+
+def test_a_data_set_without_an_evaluation_split_holds_some_of_its_own_out(hub):
+    task = built(**hub)
+    assert [p.messages[0].content for p in task.train] == ["0", "1"]
+    assert [p.messages[0].content for p in task.evaluation] == ["2", "3", "4"]
+    other = built(**hub, train_split="test")
+    assert len(other.train) == 4
+
+
+def test_bad_rows_of_both_splits_are_counted(tmp_path):
+    splits = {
+        name: datasets.Dataset.from_list([{"prompt": ""}, {"prompt": "x"}])
+        for name in ("train", "test")
+    }
+    datasets.DatasetDict(splits).save_to_disk(tmp_path / "torn")
+    keys = {"name": "hub", "path": str(tmp_path / "torn"), "on_bad_row": "skip"}
+    assert len(built(**keys, evaluation_split="test").bad_rows) == 2
+
+
+def test_holding_all_out_leaves_nothing_to_train_on(own):
+    expected = r"task.held_out must leave problems to train on, got 10 of 10; lower it"
+    with pytest.raises(ValueError, match=expected):
+        built(**own | {"held_out": 10})
+
+
+def test_all_rows_in_the_evaluation_split_leave_nothing_to_train_on(own, tmp_path):
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"prompt": "a", "split": "test"}\n')
+    with pytest.raises(ValueError, match="needs problems to train on, got none"):
+        built(**own | {"path": str(path), "evaluation_split": "test"})
+
+
+def test_mathematics_needs_its_library_before_anything_runs(own, monkeypatch):
+    monkeypatch.setattr("accredit.tasks.build.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="needs the math-verify library, got none"):
+        built(**own | {"verifier": "math"})
