@@ -207,6 +207,30 @@ def verifier(task: str, bench: Bench) -> None:
     assert rewards(built(**section | {"verifier": "math"}), problem, half) == [1.0]
 
 
+def answer_in(task: str, bench: Bench) -> None:
+    """A bare .5 is an answer by default, and none where a box is demanded."""
+    section = OWN[task](bench.folder)
+    problem = Problem("x", (Message("user", "?"),), answer="0.5")
+    assert rewards(built(**section), problem, "0.5") == [1.0]
+    assert rewards(built(**section, answer_in="box"), problem, "0.5") == [0.0]
+
+
+def subset(bench: Bench) -> None:
+    """The data set's configuration, as the `datasets` library is asked for it."""
+    asked_for: list[str | None] = []
+
+    def load(path: str, *, subset: str | None, **_: Any) -> LoadedProblems:
+        asked_for.append(subset)
+        messages = (Message("user", "?"),)
+        return LoadedProblems(tuple(Problem(f"p{n}", messages) for n in range(4)))
+
+    bench.monkeypatch.setattr("accredit.tasks.hub.load_hub", load)
+    section = {"name": "hub", "path": "x", "held_out": 1, "verifier": "exact"}
+    for value in (None, "main"):
+        built(**section, subset=value)
+    assert asked_for == [None, "main"]
+
+
 def slow(section: dict[str, Any], **keys: Any) -> Task:
     reward = {"verifier": "function", "reward_function": "slowly:slow"}
     return built(**section | reward | keys)
@@ -280,6 +304,7 @@ PROBLEMS: dict[str, object] = {
 VERIFIERS: dict[str, Callable[..., None]] = {
     "path": path,
     "verifier": verifier,
+    "answer_in": answer_in,
     "reward_function": reward_function,
     "verifier_timeout_s": verifier_timeout_s,
     "verifier_workers": verifier_workers,
@@ -296,6 +321,7 @@ def cases() -> dict[str, Callable[[Bench], None]]:
         "task.chain.split": partial(changes_packaged, "chain", "split", "easy"),
         "task.chain.num_steps": partial(changes_packaged, "chain", "num_steps", 8),
         "task.jsonl.split_column": split_column,
+        "task.hub.subset": subset,
         "task.imo_answerbench.held_out": partial(
             changes_own, "imo_answerbench", "held_out", 2
         ),

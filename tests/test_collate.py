@@ -80,9 +80,10 @@ def test_two_groups_by_hand():
 
 
 @pytest.mark.parametrize("reason", list(StopReason))
-def test_truncated_is_what_ran_out_of_tokens_and_nothing_else(reason):
+def test_truncated_is_what_has_not_received_its_outcome(reason):
     batch = collate([Group(A, (rollout(A, [8], reason),), (Verdict(1.0),))])
-    assert batch.truncated.tolist() == [reason is StopReason.LENGTH]
+    finished = reason in (StopReason.STOP, StopReason.ENVIRONMENT)
+    assert batch.truncated.tolist() == [not finished]
 
 
 def test_an_unverified_rollout_is_not_a_wrong_one():

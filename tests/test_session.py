@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from accredit.config import RecipeError
 from accredit.learner.checkpoint import latest_checkpoint
 from accredit.reports.metrics import is_timing
+from accredit.reports.run_directory import RunDirectory
 from accredit.session import Session, resume_training, start_training
 from runs import small_config, small_recipe, written_files
 
@@ -171,7 +172,7 @@ def test_a_torn_checkpoint_is_refused_by_name_and_the_one_before_is_used(folder)
     assert all(torch.equal(t, whole[n]) for n, t in weights(again).items())
 
 
-def test_a_full_disk_loses_no_checkpoint_and_ends_no_run(folder, monkeypatch):
+def test_a_full_disk_loses_no_checkpoint_and_is_no_success(folder, monkeypatch):
     from accredit.learner.learner import Learner
 
     save = Learner.save
@@ -182,9 +183,53 @@ def test_a_full_disk_loses_no_checkpoint_and_ends_no_run(folder, monkeypatch):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Learner, "save", full_at_the_end)
-    run, finished = start_training(small_config(folder, name="full"))
-    assert finished
+    with pytest.raises(RuntimeError, match=r"No space.*accredit train --resume"):
+        start_training(small_config(folder, name="full"))
+    run = RunDirectory(folder / "runs" / "full")
     assert latest_checkpoint(run.checkpoints).name == "step-000002"
+    assert run.latest_step == 4 and run.report.exists()
+
+
+def test_a_disk_that_is_full_for_a_while_ends_no_run(folder, monkeypatch):
+    from accredit.learner.learner import Learner
+
+    save = Learner.save
+
+    def full_in_between(self, path):
+        save(self, path)
+        if self.version == 2:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Learner, "save", full_in_between)
+    run, finished = start_training(small_config(folder, name="full-once"))
+    assert finished
+    assert latest_checkpoint(run.checkpoints).name == "step-000004"
+
+
+def test_a_second_resume_cannot_touch_a_live_run(folder):
+    run, _ = start_training(small_config(folder, name="live", steps=2))
+    before = run.metrics()
+    with run.lock(), pytest.raises(BlockingIOError, match="one process writes a run"):
+        resume_training(run.path, ["--steps", "3"])
+    assert run.metrics() == before
+
+
+def test_the_best_checkpoint_is_one_that_exists(folder, monkeypatch):
+    scores = iter([0.0, 0.9, 0.5, 0.4, 0.1])
+    monkeypatch.setattr(
+        "accredit.reports.evaluation.EvalResult.metrics",
+        lambda self: {"eval/mean": next(scores)},
+    )
+    config = small_config(
+        folder,
+        name="best",
+        evaluation={"every": 1, "samples": 1},
+        checkpoint={"every": 2, "keep_last": 1},
+    )
+    run, _ = start_training(config)
+    names = sorted(path.name for path in run.checkpoints.iterdir())
+    # Step 1 scored best, but was not saved; of the saved ones step 2 did.
+    assert names == ["step-000002", "step-000004"]
 
 
 def test_a_resumed_run_may_grow_but_not_become_another(folder):
@@ -193,6 +238,7 @@ def test_a_resumed_run_may_grow_but_not_become_another(folder):
         resume_training(run.path, ["--learner.learning_rate", "1e-2"])
     run, _ = resume_training(run.path, ["--steps", "3"])
     assert [row["step"] for row in run.metrics()] == [1, 2, 3]
+    assert run.recipe()["steps"] == 3
 
 
 def test_other_data_are_noticed_on_resume(folder):

@@ -77,23 +77,26 @@ def test_siblings_share_one_prefill_and_other_groups_do_not():
 
 
 def test_a_later_turn_reads_only_what_is_new():
-    """Two tokens, two observed, two tokens: prefixes of 3, then 7 with 5 known."""
+    """Two tokens, two observed, two tokens: prefixes of 3, then 7 with 4 read.
+
+    The second token was sampled, but nothing has been predicted from it yet.
+    """
     cost = rollout_cost([group("ssooss")], SHAPE)
     assert cost.decode_flops == (88 + 8 * (3 + 1)) + (88 + 8 * (7 + 1))
     opening = 68 * 3 + 20 + 8 * 6
-    assert cost.prefill_flops == opening + 68 * 2 + 20 + 8 * (6 + 7)
+    assert cost.prefill_flops == opening + 68 * 3 + 20 + 8 * (5 + 6 + 7)
     assert cost.tokens_generated == 4
 
 
-def test_what_was_not_verified_is_not_counted_as_a_verification():
+def test_what_the_verifier_could_not_tell_was_still_asked():
     members = (rollout("s"), rollout("s"))
     verdicts = (Verdict(0.0), Verdict(None, "hung"))
     cost = rollout_cost([Group(ASKED, members, verdicts)], SHAPE)
-    assert (cost.num_verifications, cost.tokens_generated) == (1, 2)
+    assert (cost.num_verifications, cost.tokens_generated) == (2, 2)
 
 
 def test_an_empty_completion_costs_nothing():
-    assert rollout_cost([group("")], SHAPE) == Cost(num_verifications=1)
+    assert rollout_cost([group("")], SHAPE) == Cost()
     assert rollout_cost([], SHAPE) == Cost()
 
 

@@ -69,12 +69,12 @@ def assemble(config: RunConfig) -> Assembly:
 def assembled(config: RunConfig, task: Task) -> Assembly:
     """The run around a task that is built already."""
     device = chosen_device(config.model.device)
-    loaded = load_model(config.model.path, device=device)
+    loaded = load_model(config.model.path, torch.float32, device)
     sampling = config.sampling
     render = partial(
         render_all,
         tokenizer=loaded.tokenizer,
-        max_prompt_tokens=sampling.max_prompt_tokens,
+        max_prompt_tokens=longest_prompt(config, loaded.model.config),
         chat=sampling.chat,
         system=sampling.system,
     )
@@ -154,7 +154,14 @@ def build_learner(
 
 def reload(config: RunConfig, device: str) -> Any:
     """The model the run began with, once more."""
-    return load_model(config.model.path, device=device).model
+    return load_model(config.model.path, torch.float32, device).model
+
+
+def longest_prompt(config: RunConfig, model_config: Any) -> int:
+    """The recipe's limit, and room for at least one token in the model's context."""
+    context = context_tokens(model_config)
+    limit = config.sampling.max_prompt_tokens
+    return limit if context is None else min(limit, context - 1)
 
 
 def chosen_device(name: str) -> str:

@@ -17,7 +17,7 @@ DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 130
 DESCRIPTION = (
     "Critic-first reinforcement learning of language models. Exit codes: 0 done, 1 the "
     "run failed, 2 a mistake in what was asked, 130 stopped by Ctrl-C with a "
-    "checkpoint written."
+    "checkpoint written once a step is done."
 )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from accredit.types import Batch, Group, StopReason
+from accredit.types import Batch, Group
 
 
 def collate(groups: Sequence[Group]) -> Batch:
@@ -38,7 +38,7 @@ def collate(groups: Sequence[Group]) -> Batch:
         rewards=torch.tensor([0.0 if r is None else r for r in rewards]),
         verified=torch.tensor([reward is not None for reward in rewards]),
         truncated=torch.tensor(
-            [rollout.stop_reason is StopReason.LENGTH for rollout in rollouts]
+            [not rollout.stop_reason.finished for rollout in rollouts]
         ),
         group_index=torch.arange(len(groups)).repeat_interleave(group_sizes),
     )

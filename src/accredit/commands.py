@@ -93,7 +93,8 @@ def evaluation_recipe(
             "eval needs --task NAME or --recipe FILE, got "
             f"{'neither' if task is None else 'both'}"
         )
-    words = ["--model.path", model_folder(model), *overrides]
+    # Quoted, so that a folder called 2024 or none stays text.
+    words = ["--model.path", json.dumps(model_folder(model)), *overrides]
     if recipe is not None:
         return load_recipe(recipe, words)
     known = task_names()

@@ -41,9 +41,10 @@ class SamplingConfig(BaseConfig):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divides the logits, in the engine and in the learner alike."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Smallest mass of likeliest tokens to sample from."""
+    """Smallest mass of likeliest tokens to sample from; below 1 the engine's ratios to
+    the learner, which scores the whole distribution, are biased."""
     top_k: Annotated[int, Field(ge=0)] = 0
-    """Number of likeliest tokens to sample from; 0 takes all."""
+    """Number of likeliest tokens to sample from; 0 takes all. Biased as `top_p`."""
     max_new_tokens: Positive | None = None
     """Budget of a completion, in tokens; none takes the task's own."""
     max_prompt_tokens: Positive = 1024
@@ -58,9 +59,9 @@ class EngineConfig(BaseConfig):
     """Who samples."""
 
     max_batch_tokens: Positive = 131_072
-    """Tokens of key-value cache held at once: memory, not the result."""
+    """Tokens of key-value cache held at once; results change by rounding only."""
     max_batch_rows: Positive = 256
-    """Rollouts sampled side by side: speed, not the result."""
+    """Rollouts sampled side by side; results change by rounding only."""
 
 
 class LearnerConfig(BaseConfig):
@@ -137,7 +138,7 @@ class RunConfig(BaseConfig):
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     """Where metrics go besides the run's folder (extra `trackers`)."""
     max_invalid_share: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Share of a step's rollouts without a reward, from which the run stops."""
+    """Share of rollouts without a reward that, five steps in a row, stops the run."""
     model: ModelConfig = ModelConfig()
     task: TaskConfig = WalkConfig()
     algorithm: AlgorithmConfig = GRPOConfig()
@@ -177,13 +178,8 @@ class RunConfig(BaseConfig):
         return self
 
     @model_validator(mode="after")
-    def _penalty_fits_the_budget(self) -> "RunConfig":
-        cache = getattr(self.algorithm, "overlong_cache", 0)
-        if cache > self.max_new_tokens:
-            raise ValueError(
-                "algorithm.overlong_cache must not exceed the budget of "
-                f"{self.max_new_tokens} tokens (sampling.max_new_tokens), got {cache}"
-            )
+    def _algorithm_fits_the_budget(self) -> "RunConfig":
+        self.algorithm.check_budget(self.max_new_tokens)
         return self
 
     @property

@@ -7,7 +7,7 @@ is what a resumed run must reproduce.
 import json
 import signal
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -16,6 +16,8 @@ from typing import Any
 from accredit.assembly import Assembly, assemble
 from accredit.config import RecipeError, RunConfig, recipe_from, with_overrides
 from accredit.learner.checkpoint import (
+    checkpoint_step,
+    checkpoints,
     latest_checkpoint,
     load_state,
     prune_checkpoints,
@@ -65,7 +67,8 @@ class Session:
         self.progress = progress
         self.trackers = trackers
         self.stop_requested = False
-        self.num_steps_invalid = 0
+        self.last_save_fault = ""
+        """Why the newest save failed; empty where it stands."""
         self.history = run.metrics()[-10 * PATIENCE :]
 
     def evaluated(self, state: State) -> State:
@@ -94,6 +97,7 @@ class Session:
             record,
             state,
             clip_bounds=self.assembly.algorithm.clip_bounds,
+            importance_cap=self.config.algorithm.engine_correction_cap,
             success_at=self.config.evaluation.success_at,
         )
         self.run.append_metrics(row)
@@ -108,13 +112,15 @@ class Session:
         self._stop_where_nothing_is_verified(record)
 
     def save(self, state: State) -> None:
-        """Saves everything a resumed run needs; a full disk is told, not fatal."""
+        """Saves everything a resumed run needs; a full disk is told, not fatal yet."""
         root = self.run.checkpoints
         keep_last = self.config.checkpoint.keep_last
+        self.last_save_fault = ""
         try:
             save_checkpoint(root, state.step, self._write, state)
             prune_checkpoints(root, keep_last, self._best_step())
         except OSError as error:
+            self.last_save_fault = str(error)
             self.progress.warn([f"{error}; the run goes on without it"])
 
     def request_stop(self, number: int, frame: FrameType | None) -> None:
@@ -132,7 +138,14 @@ class Session:
         (folder / DATA_FILE).write_text(content, encoding="utf-8")
 
     def _best_step(self) -> list[int]:
-        scored = [row for row in self.run.evaluations() if "eval/mean" in row]
+        saved = {
+            checkpoint_step(folder) for folder in checkpoints(self.run.checkpoints)
+        }
+        scored = [
+            row
+            for row in self.run.evaluations()
+            if "eval/mean" in row and row["step"] in saved
+        ]
         best = max(scored, key=lambda row: row["eval/mean"], default=None)
         return [] if best is None else [best["step"]]
 
@@ -141,15 +154,18 @@ class Session:
             tracker.log(row, step)
 
     def _stop_where_nothing_is_verified(self, record: Record) -> None:
-        share = 1.0 - float(record.batch.verified.float().mean())
         limit = self.config.max_invalid_share
-        self.num_steps_invalid = self.num_steps_invalid + 1 if share >= limit else 0
-        if self.num_steps_invalid >= PATIENCE:
+        recent = self.history[-PATIENCE:]
+        broken = [
+            row["count/rewards_invalid"] >= limit * row["count/rollouts_drawn"]
+            for row in recent
+        ]
+        if len(recent) == PATIENCE and all(broken):
             reasons = [v.reason for g in record.groups for v in g.verdicts if v.reason]
             raise TooManyInvalid(
                 f"fewer than {1 - limit:.0%} of the rollouts had a reward in "
-                f"{self.num_steps_invalid} steps in a row (max_invalid_share = {limit})"
-                f"; the last reason was: {reasons[-1] if reasons else 'none given'}"
+                f"{PATIENCE} steps in a row (max_invalid_share = {limit}); the last "
+                f"reason was: {reasons[-1] if reasons else 'none given'}"
             )
 
 
@@ -182,10 +198,11 @@ def start_training(config: RunConfig) -> tuple[RunDirectory, bool]:
     """
     for name in config.trackers:
         require_tracker(name)
-    assembly = assemble(config)
-    run = RunDirectory(free_folder(config.runs_folder / config.name))
-    run.start(config.model_dump(mode="json"), environment())
-    return run, carry_on(assembly, run, State())
+    with closing(assemble(config)) as assembly:
+        run = RunDirectory(free_folder(config.runs_folder / config.name))
+        with run.lock():
+            run.start(config.model_dump(mode="json"), environment())
+            return run, carry_on(assembly, run, State())
 
 
 def free_folder(wanted: Path) -> Path:
@@ -213,7 +230,14 @@ def resume_training(path: Path, overrides: Sequence[str]) -> tuple[RunDirectory,
                 f"a resumed run may only change {', '.join(RESUMABLE_KEYS)}, got "
                 f"{key}; start a new run for another recipe"
             )
-    assembly = assemble(recipe_from(recipe, str(path)))
+    with run.lock(), closing(assemble(recipe_from(recipe, str(path)))) as assembly:
+        state = restored(assembly, run)
+        run.rewrite_recipe(assembly.config.model_dump(mode="json"))
+        return run, carry_on(assembly, run, state)
+
+
+def restored(assembly: Assembly, run: RunDirectory) -> State:
+    """The state of the newest whole checkpoint, loaded; rows after it are dropped."""
     state = State()
     checkpoint = latest_checkpoint(run.checkpoints)
     if checkpoint is not None:
@@ -225,17 +249,19 @@ def resume_training(path: Path, overrides: Sequence[str]) -> tuple[RunDirectory,
         )
         state = replace(state, num_drawn=start)
     run.truncate(state.step if checkpoint is not None else -1)
-    return run, carry_on(assembly, run, state)
+    return state
 
 
 def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
-    """Trains from `state` to the end and reports; False where it was stopped."""
+    """Trains from `state` to the end and reports; False where it was stopped.
+
+    Raises:
+        RuntimeError: the last checkpoint could not be written.
+    """
     config, world = assembly.config, assembly.world
     world.engine.load(world.learner.model, world.learner.version)
     plan = Plan(config.steps, config.evaluation.every, config.checkpoint.every)
     with ExitStack() as stack:
-        stack.callback(assembly.close)
-        stack.enter_context(run.lock())
         progress = stack.enter_context(TrainingProgress(config.steps, state.step))
         progress.warn(opening_warnings(assembly))
         trackers = [
@@ -252,6 +278,11 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
         )
     write_report(run)
     progress.console.print(final_table(run.metrics(), run.evaluations()))
+    if session.last_save_fault:
+        raise RuntimeError(
+            f"the last checkpoint must be written, got: {session.last_save_fault}; "
+            f"make room and continue with: accredit train --resume {run.path}"
+        )
     return state.step >= config.steps
 
 
@@ -267,6 +298,12 @@ def opening_warnings(assembly: Assembly) -> list[str]:
         lines.append(
             f"{assembly.num_unknown} prompts hold text that the tokenizer has no token "
             "for; is it the model for these data?"
+        )
+    sampling = assembly.world.sampling
+    if sampling.top_p < 1 or sampling.top_k > 0:
+        lines.append(
+            "top_p and top_k cut what is sampled, but the learner scores the whole "
+            "distribution: ratios to the engine are biased, see mismatch/*"
         )
     bad_rows = assembly.task.bad_rows
     if bad_rows:

@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 EMPTY: Mapping[str, Any] = MappingProxyType({})
+LARGEST_REWARD = 1e6
 
 
 class StopReason(StrEnum):
@@ -179,10 +180,11 @@ class Rollout:
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
         """(prefix length, new tokens) of each request, for the FLOP ledgers."""
-        flags = [0, *_integers(self.sampled.int()), 0]
-        edges = [t for t in range(1, len(flags)) if flags[t] != flags[t - 1]]
+        outside = torch.zeros(1, dtype=torch.int8)
+        flags = torch.cat([outside, self.sampled.to(torch.int8), outside])
+        edges = _integers(flags.diff().nonzero()[:, 0])
         starts, ends = edges[::2], edges[1::2]
-        return tuple((s - 1, e - s) for s, e in zip(starts, ends, strict=True))
+        return tuple((s, e - s) for s, e in zip(starts, ends, strict=True))
 
 
 def _integers(x: Int[Tensor, " element"]) -> list[int]:
@@ -200,8 +202,11 @@ class Verdict:
     """Named components of the reward, for the report."""
 
     def __post_init__(self) -> None:
-        if self.reward is not None and not math.isfinite(self.reward):
-            raise ValueError(f"a reward must be finite or None, got {self.reward}")
+        if self.reward is not None and not abs(self.reward) <= LARGEST_REWARD:
+            raise ValueError(
+                f"a reward must be finite or None, got {self.reward}; at most "
+                f"+-{LARGEST_REWARD:g}, or it drowns its siblings in float32"
+            )
         if self.reward is None and not self.reason:
             raise ValueError("a verdict without a reward needs a reason")
 
@@ -241,6 +246,7 @@ class Batch:
     """As verified; 0 where `verified` is False, and never read there."""
     verified: Bool[Tensor, " rollout"]
     truncated: Bool[Tensor, " rollout"]
+    """True where something would have followed: out of tokens, or cut at a chunk."""
     group_index: Int[Tensor, " rollout"]
     """Which group each rollout belongs to, 0..num_groups-1, in order."""
 
@@ -310,7 +316,7 @@ class PolicyUpdate:
     """Nats, at the sampling temperature, where sampled."""
     reference_logprobs: Float[Tensor, "rollout token"] | None
     losses: tuple[float, ...]
-    """The optimised scalar of each optimizer step."""
+    """The optimised scalar of each optimizer step; NaN where it had no token."""
     gradient_norms: tuple[float, ...]
     """L2, before clipping; NaN where the step was skipped."""
     learning_rate: float

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from jaxtyping import Bool
+from torch import Tensor
 
 from accredit.functional.flops import (
     ModelShape,
@@ -34,6 +36,7 @@ from accredit.types import (
     Request,
     Rollout,
     Sampling,
+    StopReason,
     Verdict,
 )
 
@@ -120,25 +123,24 @@ def rollout_cost(groups: Sequence[Group], shape: ModelShape) -> Cost:
     """Ledger of every request behind `groups`, rejected or not.
 
     Siblings that continue the same prefix share one prefill; a later turn of a rollout
-    reads only what is new since its own last token.
+    reads what is new, beginning with its own last token: sampled, but not read yet.
     """
     decode = prefill = 0
     tokens = num_verifications = 0
     for group in groups:
-        num_verifications += sum(v.reward is not None for v in group.verdicts)
         firsts: set[tuple[int, ...]] = set()
         for rollout in group.rollouts:
             cached = 0
+            failed = rollout.stop_reason is StopReason.FAILURE
+            num_verifications += bool(rollout.spans) and not failed
             for num_prefix, num_new in rollout.spans:
                 decode += decode_flops(shape, num_prefix, num_new)
                 tokens += num_new
-                opening = (
-                    () if cached else tuple(rollout.token_ids[:num_prefix].tolist())
-                )
+                opening = opening_ids(rollout, num_prefix)
                 if cached or opening not in firsts:
                     prefill += prefill_flops(shape, num_prefix, cached)
                     firsts.add(opening)
-                cached = num_prefix + num_new
+                cached = num_prefix + num_new - 1
     return Cost(
         decode_flops=float(decode),
         prefill_flops=float(prefill),
@@ -147,12 +149,25 @@ def rollout_cost(groups: Sequence[Group], shape: ModelShape) -> Cost:
     )
 
 
+def opening_ids(rollout: Rollout, num_prefix: int) -> tuple[int, ...]:
+    """The first `num_prefix` ids, without a copy where they are the prompt."""
+    prompt = rollout.prompt.token_ids
+    if num_prefix == len(prompt):
+        return prompt
+    return tuple(rollout.token_ids[:num_prefix].tolist())
+
+
 def forward_cost(batch: Batch, shape: ModelShape, num_passes: int) -> Cost:
     """Ledger of passes over a batch without gradient, up to its last sampled tokens."""
-    positions = torch.arange(1, batch.token_ids.shape[1] + 1)
-    lengths = (batch.sampled * positions).amax(1).tolist()
+    lengths = lengths_up_to(batch.sampled)
     num_tokens = num_passes * sum(lengths)
     return Cost(train_flops=training_flops(shape, lengths, num_tokens, 0))
+
+
+def lengths_up_to(wanted: Bool[Tensor, "rollout token"]) -> list[int]:
+    """Tokens of each row up to its last wanted one; 0 where none is."""
+    positions = torch.arange(1, wanted.shape[1] + 1)
+    return (wanted * positions).amax(1).tolist()
 
 
 def update_cost(update: PolicyUpdate | None, batch: Batch, shape: ModelShape) -> Cost:
@@ -162,7 +177,7 @@ def update_cost(update: PolicyUpdate | None, batch: Batch, shape: ModelShape) ->
     return Cost(
         train_flops=training_flops(
             shape,
-            batch.token_mask.sum(1).tolist(),
+            lengths_up_to(batch.trainable),
             update.num_forward_tokens,
             update.num_backward_tokens,
         )

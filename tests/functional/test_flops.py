@@ -130,7 +130,6 @@ def test_experts_count_as_those_that_are_active():
     [
         "num_hidden_layers",
         "hidden_size",
-        "intermediate_size",
         "num_attention_heads",
         "vocab_size",
     ],
@@ -138,6 +137,36 @@ def test_experts_count_as_those_that_are_active():
 def test_a_configuration_that_lacks_a_size_is_refused_by_name(name):
     with pytest.raises(ValueError, match=f"must have '{name}' to count its FLOPs"):
         ModelShape.from_config(config(**{name: None}))
+
+
+@pytest.mark.parametrize(
+    ("widths", "feed_forward"),
+    [
+        ({"intermediate_size": None, "ffn_dim": 11}, 11),
+        ({"intermediate_size": None, "ffn_hidden_size": 12}, 12),
+        ({"intermediate_size": None, "n_inner": 13}, 13),
+        ({"num_experts_per_tok": 2}, 2),
+        ({"num_experts_per_tok": 2, "moe_intermediate_size": 5}, 10),
+        (
+            {
+                "num_experts_per_tok": 2,
+                "moe_intermediate_size": 5,
+                "n_shared_experts": 1,
+            },
+            15,
+        ),
+    ],
+)
+def test_the_inner_width_is_read_under_its_many_names(widths, feed_forward):
+    given = config(**widths)
+    if widths == {"num_experts_per_tok": 2}:
+        feed_forward *= config().intermediate_size
+    assert ModelShape.from_config(given).feed_forward == feed_forward
+
+
+def test_a_model_without_an_inner_width_has_four_hidden():
+    given = config(intermediate_size=None)
+    assert ModelShape.from_config(given).feed_forward == 4 * given.hidden_size
 
 
 def test_shape_and_counts_must_make_sense():

@@ -114,7 +114,8 @@ def test_a_batch_without_a_trainable_token_is_skipped_and_counted(
     before = weights_of(actor)
     for done in (1, 2, 3):
         update = actor.update_policy(batch, ragged_advantages(batch), GRPO, 0)
-        assert (update.losses, update.num_skipped) == ((0.0,), 1)
+        assert math.isnan(update.losses[0])
+        assert update.num_skipped == 1
         assert math.isnan(update.gradient_norms[0])
         assert actor.version == done
     assert same(before, weights_of(actor))

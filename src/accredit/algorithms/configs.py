@@ -36,6 +36,13 @@ class OutcomeConfig(BaseConfig):
     engine_correction_cap: Annotated[float, Field(gt=0)] = 2.0
     """Largest weight of that correction."""
 
+    def check_budget(self, max_new_tokens: int) -> None:
+        """Nothing, where the algorithm can work with completions of that length.
+
+        Raises:
+            ValueError: one of its keys does not fit.
+        """
+
 
 class GroupConfig(OutcomeConfig):
     """What every algorithm with siblings as critics has."""
@@ -83,6 +90,16 @@ class DAPOConfig(ClippedConfig):
     """Width in tokens of the penalty's ramp before the budget; 0 penalises nothing."""
     overlong_factor: Share = 1.0
     """Size of the full overlong penalty, reward units."""
+
+    def check_budget(self, max_new_tokens: int) -> None:
+        """The ramp lies inside the budget."""
+        if self.overlong_cache > max_new_tokens:
+            raise ValueError(
+                "algorithm.overlong_cache must not exceed the budget of "
+                f"{max_new_tokens} tokens (sampling.max_new_tokens), got "
+                f"{self.overlong_cache}"
+            )
+
     overlong_applies_to: Literal["all", "successes"] = "all"
     """Whom the penalty hits: every rollout, as in the paper, or only those with a
     reward above 0, so that a failure gains nothing by being short."""

@@ -152,7 +152,7 @@ def recorded(
     """The state after the step, and what it saw and did."""
     generated = rollout_cost((*drawn.groups, *drawn.rejected), world.shape)
     cost = generated + shaped.cost + update_cost(policy, batch, world.shape)
-    counts = step_counts(drawn, batch, policy)
+    counts = step_counts(drawn, policy)
     counters = dict(state.counters)
     for name, count in counts.items():
         counters[name] = counters.get(name, 0) + count
@@ -171,12 +171,13 @@ def recorded(
     return state.advance(cost, num_drawn=num_drawn, counters=counters), record
 
 
-def step_counts(
-    drawn: Drawn, batch: Batch, policy: PolicyUpdate | None
-) -> dict[str, int]:
-    """What must not stay silent."""
+def step_counts(drawn: Drawn, policy: PolicyUpdate | None) -> dict[str, int]:
+    """What must not stay silent; rejected groups are counted too."""
+    groups = (*drawn.groups, *drawn.rejected)
+    rewards = [verdict.reward for group in groups for verdict in group.verdicts]
     return {
         "groups_rejected": len(drawn.rejected),
-        "rewards_invalid": int((~batch.verified).sum()),
+        "rollouts_drawn": len(rewards),
+        "rewards_invalid": rewards.count(None),
         "updates_skipped": policy.num_skipped if policy else 1,
     }

@@ -1,5 +1,6 @@
 """Parts that several algorithms choose: objectives and shaped rewards."""
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -42,15 +43,10 @@ def clipped_objective(config: ClippedConfig, aggregation: Aggregation) -> Object
         dual_clip=config.dual_clip,
     )
     wants_kl = config.kl_coefficient > 0
-    return Objective(
-        loss=loss,
-        aggregation=aggregation,
-        correction=engine_correction(config),
+    return replace(
+        objective(config, loss, aggregation),
         kl_estimator=getattr(divergences, config.kl_estimator) if wants_kl else None,
         kl_coefficient=config.kl_coefficient,
-        entropy_coefficient=config.entropy_coefficient,
-        num_minibatches=config.num_minibatches,
-        num_epochs=config.num_epochs,
     )
 
 

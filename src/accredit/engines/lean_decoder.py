@@ -23,6 +23,8 @@ def supports(model: Any) -> bool:
     """True where `LeanDecoder` is exact for this very module."""
     if type(model) not in FAMILY or model.config.hidden_act != "silu":
         return False
+    if model.device.type != "cpu":
+        return False
     layer_types = getattr(model.config, "layer_types", None) or ["full_attention"]
     maps = [linear_maps(layer) for layer in model.model.layers]
     return (

@@ -68,7 +68,10 @@ class TransformersEngine:
         budgets = [self._budget(request) for request in requests]
         completions = [Completion((), (), StopReason.LENGTH)] * len(requests)
         waiting = [index for index, budget in enumerate(budgets) if budget > 0]
-        with evaluation_mode(self.model):
+        kind = self.model.device.type
+        # As the learner scores: float32 masters, bfloat16 passes on a GPU.
+        precision = torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda")
+        with evaluation_mode(self.model), precision:
             for batch in self._batches(requests, budgets, waiting):
                 members = [requests[index] for index in batch]
                 limits = [budgets[index] for index in batch]

@@ -1,8 +1,9 @@
 """One prompt, one completion, one verdict.
 
 All completions of a call are generated together and verified together. What the world
-gets wrong (a failing engine, a NaN log-prob, a prompt that leaves no room) becomes a
-rollout without a reward and with a reason; it never ends the run.
+gets wrong (a completion the engine calls failed, a NaN log-prob, a prompt that leaves
+no room) becomes a rollout without a reward and with a reason. An engine that raises is
+a fault of the program and ends the run.
 """
 
 from collections import Counter

@@ -34,8 +34,9 @@ class ModelShape:
 
         Read by attribute name, so that any object with these attributes will do.
         Missing key-value heads are taken as one per head, a missing head width as
-        hidden / heads, and experts as those active for one token. GPT-2's `n_inner` is
-        4 hidden where it is None.
+        hidden / heads, a missing inner width as 4 hidden, and experts as those active
+        for one token with the shared ones. Every feed-forward is counted as gated,
+        three matrices: an older one with two costs a little less than is said.
 
         Raises:
             ValueError: An attribute that has no stand-in is missing.
@@ -175,13 +176,18 @@ def training_flops(
 
 def _feed_forward(config: Any) -> int:
     num_active = getattr(config, "num_experts_per_tok", None)
-    expert = getattr(config, "moe_intermediate_size", None)
-    if num_active and expert:
+    if num_active:
+        expert = _first(config, "moe_intermediate_size", "intermediate_size")
+        num_shared = getattr(config, "n_shared_experts", None) or 0
         shared = getattr(config, "shared_expert_intermediate_size", None) or 0
-        return num_active * expert + shared
-    if hasattr(config, "n_inner"):
-        return config.n_inner or 4 * _attribute(config, "hidden_size")
-    return _attribute(config, "intermediate_size")
+        return (num_active + num_shared) * expert + shared
+    return _first(config, "intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner")
+
+
+def _first(config: Any, *names: str) -> int:
+    """The first of the widths that the configuration states; else 4 hidden."""
+    stated = (getattr(config, name, None) for name in names)
+    return next(filter(None, stated), 4 * _attribute(config, "hidden_size"))
 
 
 def _attribute(config: Any, name: str) -> int:

@@ -185,7 +185,7 @@ class Learner:
         """
         lengths = row_lengths(batch.trainable[rows])
         if not bool(lengths.any()):
-            trace.losses.append(0.0)
+            trace.losses.append(math.nan)
             trace.gradient_norms.append(math.nan)
             trace.num_skipped += 1
             return

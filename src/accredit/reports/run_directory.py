@@ -78,6 +78,10 @@ class RunDirectory:
             file.flush()
             yield
 
+    def rewrite_recipe(self, recipe: Mapping[str, Any]) -> None:
+        """Records what a resumed run runs with."""
+        _write_atomically(self.path / "recipe.json", _pretty(recipe))
+
     def recipe(self) -> Row:
         """The resolved recipe."""
         return _read_object(self.path / "recipe.json")

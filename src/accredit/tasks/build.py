@@ -20,6 +20,7 @@ from accredit.tasks.configs import (
 )
 from accredit.tasks.problems import BadRow, ColumnMapping, LoadedProblems
 from accredit.types import Problem
+from accredit.verification.boxed import EXTRACTIONS
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,11 @@ def hub_task(config: HubConfig) -> Task:
     from accredit.tasks.hub import load_hub
 
     load = partial(
-        load_hub, config.path, columns=columns(config), on_bad_row=config.on_bad_row
+        load_hub,
+        config.path,
+        subset=config.subset,
+        columns=columns(config),
+        on_bad_row=config.on_bad_row,
     )
     train = load(split=config.train_split or "train")
     if config.evaluation_split is None:
@@ -147,7 +152,7 @@ def build_verifier(config: VerifierConfig) -> Verifier:
     if config.verifier == "exact":
         from accredit.verification.exact import ExactVerifier
 
-        return ExactVerifier()
+        return ExactVerifier(EXTRACTIONS[config.answer_in or "box_or_text"])
     from accredit.verification.math import MathVerifier
 
     if find_spec("math_verify") is None:
@@ -156,7 +161,9 @@ def build_verifier(config: VerifierConfig) -> Verifier:
             "install accredit[math], or take 'exact' or a function of your own"
         )
     return MathVerifier(
-        timeout_s=config.verifier_timeout_s, num_workers=config.verifier_workers
+        timeout_s=config.verifier_timeout_s,
+        num_workers=config.verifier_workers,
+        extract=EXTRACTIONS[config.answer_in or "box"],
     )
 
 

@@ -53,7 +53,11 @@ class VerifierConfig(BaseTaskConfig):
     """How completions to a user's own problems are scored."""
 
     verifier: Literal["exact", "math", "function"] = "math"
-    """Last box as text; last box as mathematics; or `reward_function`."""
+    """The answer as text, the answer as mathematics, or `reward_function`."""
+    answer_in: Literal["box", "box_or_label", "box_or_text"] | None = None
+    """Where a completion says its answer: in the last `\\boxed{}`; there, or after the
+    last `answer:`; or, without a box, in the whole completion. None takes `box` for
+    `math` and `box_or_text` for `exact`."""
     reward_function: str = ""
     """`module:function`, called as reward(completion, problem) -> float | None."""
     verifier_timeout_s: Annotated[float, Field(gt=0)] = 5.0
@@ -114,6 +118,8 @@ class HubConfig(RowsConfig):
     name: Literal["hub"] = "hub"
     path: str
     """A folder, a parquet file, or a name of the hub."""
+    subset: str | None = None
+    """Configuration of a data set that has several, e.g. `main`."""
 
 
 class ReasoningGymConfig(BaseTaskConfig):

@@ -8,7 +8,6 @@ problem at a time, which is killed when it hangs. Extra `tasks`.
 import dataclasses
 import importlib.util
 import json
-import math
 import os
 import selectors
 import subprocess
@@ -29,11 +28,13 @@ from accredit.tasks.problems import (
 )
 from accredit.types import (
     EMPTY,
+    LARGEST_REWARD,
     Problem,
     Rollout,
     Verdict,
 )
 from accredit.verification.boxed import last_box
+from accredit.verification.pool import plain_environment
 
 MAKING_CPU_S = 60.0
 """CPU time allowed for importing the package or making a problem."""
@@ -139,7 +140,7 @@ class ReasoningGymVerifier:
             return Verdict(None, f"the scorer gave no answer within {limit}")
         if "score" not in reply:
             return Verdict(None, f"the scorer failed: {', '.join(reply.values())}")
-        if not math.isfinite(reply["score"]):
+        if not abs(reply["score"]) <= LARGEST_REWARD:
             return Verdict(None, f"the scorer gave {reply['score']}")
         return Verdict(reply["score"])
 
@@ -185,7 +186,9 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **fixed},
+            env={**plain_environment(), **fixed},
+            # Ctrl-C is the run's to answer, not its scorer's.
+            start_new_session=True,
         )
         self._unread = b""
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from accredit.types import Problem, Rollout, Verdict
+from accredit.types import LARGEST_REWARD, Problem, Rollout, Verdict
 from accredit.verification.normalize import without_lone_surrogates
 from accredit.verification.pool import Failure, Outcome, Pool, StartError, Task
 from accredit.verification.screening import unscorable
@@ -87,7 +87,11 @@ class FunctionVerifier:
         if "invalid" in outcome.value:
             return self._invalid(outcome.value["invalid"])
         reward = outcome.value["reward"]
-        return self._invalid("returned None") if reward is None else Verdict(reward)
+        if reward is None:
+            return self._invalid("returned None")
+        if abs(reward) > LARGEST_REWARD:
+            return self._invalid(f"returned {reward:g}, beyond +-{LARGEST_REWARD:g}")
+        return Verdict(reward)
 
     def _invalid(self, story: str) -> Verdict:
         reason = f"reward function {self._name!r} {story}"

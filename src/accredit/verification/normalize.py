@@ -7,6 +7,7 @@ import it. What two normalised answers are worth is `equivalence`'s business.
 import re
 
 MAX_ANSWER_CHARACTERS = 2000
+MAX_DEPTH = 50
 """Longer texts are no answers; the rewrites here are quadratic in the worst case."""
 
 _UNICODE = {
@@ -142,8 +143,14 @@ def normalized(text: str) -> str:
     return _EXPONENT.sub(r"^{\1}", _braced_arguments(thousands_joined(text)))
 
 
-def _braced_arguments(text: str) -> str:
-    r"""Braces around the arguments of `\frac` and `\sqrt`, as TeX would read them."""
+def _braced_arguments(text: str, depth: int = 0) -> str:
+    r"""Braces around the arguments of `\frac` and `\sqrt`, as TeX would read them.
+
+    What is nested deeper than anybody writes stays as it is: text is untrusted, and a
+    recursion must not be as deep as a completion likes.
+    """
+    if depth > MAX_DEPTH:
+        return text
     pieces: list[str] = []
     cursor = 0
     while macro := _ARGUMENT_OF.search(text, cursor):
@@ -155,7 +162,7 @@ def _braced_arguments(text: str) -> str:
             cursor = end
         for _ in range(2 if macro["macro"] == "frac" else 1):
             argument, cursor = _argument(text, cursor)
-            pieces.append("{" + _braced_arguments(argument) + "}")
+            pieces.append("{" + _braced_arguments(argument, depth + 1) + "}")
     return "".join(pieces) + text[cursor:]
 
 
