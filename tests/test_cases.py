@@ -217,13 +217,13 @@ def test_b051_b176_junk_at_padding_reaches_no_metric():
 
 
 def test_b053_the_first_step_stands_on_the_reference():
-    """Case B053: at step 0 the KL to the reference is exactly 0."""
+    """Case B053: at step 0 the KL to the reference is 0, up to float32 rounding."""
     world = small_world(seed=3, reference=lambda: small_policy(3))
     chosen = algorithm("grpo", kl_coefficient=0.1)
     state, records = steps(chosen, world, 2)
     first, second = (step_metrics(record, state) for record in records)
-    assert first["policy/reference_kl_k3_mean"] == 0
-    assert second["policy/reference_kl_k3_mean"] > 0
+    assert first["policy/reference_kl_k3_mean"] < 1e-10
+    assert second["policy/reference_kl_k3_mean"] > 1e-5
 
 
 # F. Ratios and engines

@@ -26,6 +26,9 @@ from accredit.tasks.source import ShuffledPrompts
 from accredit.types import Prompt, Sampling
 from accredit.world import Clock, TimedEngine, TimedVerifier, World
 
+TINY = 20_000_000
+"""Parameters under which a second thread only waits for the first."""
+
 
 @dataclass(frozen=True)
 class Assembly:
@@ -56,8 +59,6 @@ def assemble(config: RunConfig) -> Assembly:
     Raises:
         ValueError: the model, the data or their combination cannot work.
     """
-    if config.threads:
-        torch.set_num_threads(config.threads)
     task = build_task(config.task)
     try:
         return assembled(config, task)
@@ -70,6 +71,7 @@ def assembled(config: RunConfig, task: Task) -> Assembly:
     """The run around a task that is built already."""
     device = chosen_device(config.model.device)
     loaded = load_model(config.model.path, torch.float32, device)
+    set_threads(config.threads, loaded.model)
     sampling = config.sampling
     render = partial(
         render_all,
@@ -155,6 +157,14 @@ def build_learner(
 def reload(config: RunConfig, device: str) -> Any:
     """The model the run began with, once more."""
     return load_model(config.model.path, torch.float32, device).model
+
+
+def set_threads(wanted: int | None, model: Any) -> None:
+    """The recipe's number of threads, else one for a tiny model."""
+    if wanted is None and sum(p.numel() for p in model.parameters()) < TINY:
+        wanted = 1
+    if wanted is not None:
+        torch.set_num_threads(wanted)
 
 
 def longest_prompt(config: RunConfig, model_config: Any) -> int:

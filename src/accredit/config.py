@@ -133,8 +133,9 @@ class RunConfig(BaseConfig):
     """Of everything random."""
     steps: Positive = 100
     """Updates of the policy."""
-    threads: Annotated[int, Field(ge=0)] = 1
-    """Torch threads; 1 suits tiny models, 0 leaves torch its own choice."""
+    threads: Positive | None = None
+    """Torch threads; none takes one for a model under 20 million parameters, for which
+    more are slower, and leaves torch its own choice beyond."""
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
     """Where metrics go besides the run's folder (extra `trackers`)."""
     max_invalid_share: Annotated[float, Field(gt=0, le=1)] = 0.9

@@ -90,6 +90,9 @@ class DAPOConfig(ClippedConfig):
     """Width in tokens of the penalty's ramp before the budget; 0 penalises nothing."""
     overlong_factor: Share = 1.0
     """Size of the full overlong penalty, reward units."""
+    overlong_applies_to: Literal["all", "successes"] = "all"
+    """Whom the penalty hits: every rollout, as in the paper, or only those with a
+    reward above 0, so that a failure gains nothing by being short."""
 
     def check_budget(self, max_new_tokens: int) -> None:
         """The ramp lies inside the budget."""
@@ -99,10 +102,6 @@ class DAPOConfig(ClippedConfig):
                 f"{max_new_tokens} tokens (sampling.max_new_tokens), got "
                 f"{self.overlong_cache}"
             )
-
-    overlong_applies_to: Literal["all", "successes"] = "all"
-    """Whom the penalty hits: every rollout, as in the paper, or only those with a
-    reward above 0, so that a failure gains nothing by being short."""
 
 
 class RLOOConfig(GroupConfig):
