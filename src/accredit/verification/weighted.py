@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from accredit.protocols import Verifier
-from accredit.types import Problem, Rollout, Verdict
+from accredit.types import LARGEST_REWARD, Problem, Rollout, Verdict
 
 
 class WeightedVerifier:
@@ -51,6 +51,8 @@ class WeightedVerifier:
         if not rewards:
             return Verdict(None, reason)
         total = sum(self._parts[name][1] * reward for name, reward in rewards.items())
+        if abs(total) > LARGEST_REWARD:
+            return Verdict(None, f"the weighted sum {total:g} is beyond any reward")
         return Verdict(total, reason, rewards)
 
     def close(self) -> None:
