@@ -13,6 +13,7 @@ from accredit.config import RunConfig, recipe_from, union_members
 
 ROOT = Path(__file__).parents[1]
 NAMES = ["recipes.md", "algorithms.md"]
+PAGES_WITH_LINKS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +94,10 @@ def test_every_algorithm_has_its_box_paper_and_keys():
         assert "Differs from the paper" in own
         for key in member.model_fields:
             assert key == "name" or f"| `{key}` |" in own, (name, key)
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_LINKS, ids=lambda page: page.name)
+def test_every_relative_link_leads_somewhere(page):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
+    missing = [link for link in links if not (page.parent / link).exists()]
+    assert not missing

@@ -43,6 +43,8 @@ class Assembly:
     """Why each problem that is not asked was left out."""
     num_unknown: int
     """Prompts that hold text for which the tokenizer has no token."""
+    context_tokens: int | None
+    """Longest sequence that the model was made for; None where it does not say."""
     tokenizer: Any
     """Of the policy; a checkpoint is a model directory with it."""
     decode: Callable[[Sequence[int]], str]
@@ -119,6 +121,7 @@ def assembled(config: RunConfig, task: Task) -> Assembly:
         evaluation_prompts=held_out.prompts,
         dropped={**train.dropped, **held_out.dropped},
         num_unknown=train.num_unknown + held_out.num_unknown,
+        context_tokens=context_tokens(loaded.model.config),
         tokenizer=loaded.tokenizer,
         decode=partial(loaded.tokenizer.decode, skip_special_tokens=False),
     )

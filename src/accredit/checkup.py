@@ -17,6 +17,9 @@ EXTRAS = {
 }
 
 
+HINTS = {"vllm": "make vllm, or pip install 'accredit[vllm]' beside a GPU"}
+
+
 @dataclass(frozen=True)
 class Check:
     """One line of the table."""
@@ -36,7 +39,9 @@ def checks() -> Iterator[Check]:
     yield _accelerator()
     for extra, module in EXTRAS.items():
         present = find_spec(module) is not None
-        hint = module if present else f"pip install 'accredit[{extra}]'"
+        hint = (
+            module if present else HINTS.get(extra, f"pip install 'accredit[{extra}]'")
+        )
         yield Check(f"extra {extra}", True if present else None, hint)
     yield _attempt("packaged model", _packaged_model)
 
@@ -79,4 +84,5 @@ def _packaged_model() -> str:
     seconds = time.perf_counter() - started
     num_tokens = sum(len(completion.token_ids) for completion in completions)
     size = sum(parameter.numel() for parameter in loaded.model.parameters())
-    return f"{size / 1e6:.2f}M parameters, {num_tokens / seconds:,.0f} tokens/s"
+    speed = f"{num_tokens / seconds:,.0f} tokens/s in a first call"
+    return f"{size / 1e6:.2f}M parameters, {speed}"

@@ -11,27 +11,28 @@ from pathlib import Path
 from typing import Annotated, Any, Union, cast
 
 import tyro
-from tyro.conf import Positional, subcommand
+from tyro.conf import FlagCreatePairsOff, Positional, arg, subcommand
 
 DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 130
-DESCRIPTION = (
-    "Critic-first reinforcement learning of language models. Exit codes: 0 done, 1 the "
-    "run failed, 2 a mistake in what was asked, 130 stopped by Ctrl-C with a "
-    "checkpoint written once a step is done."
-)
+DESCRIPTION = """\
+Critic-first reinforcement learning of language models.
+
+docs/recipes.md lists every key that --dotted.words can override.
+
+Exit codes: 0 done, 1 the run failed, 2 a mistake in what was asked,
+130 stopped by Ctrl-C, with a checkpoint written once a step is done."""
 
 
 @dataclass(frozen=True)
 class Train:
     """Trains a policy from a recipe, or continues a run exactly."""
 
-    recipe: Positional[Path | None] = None
-    """A TOML recipe, e.g. recipes/walk_grpo.toml. Further words override its keys by
-    dotted name: --learner.learning_rate 1e-4 (docs/recipes.md lists all keys)."""
-    resume: Path | None = None
+    recipe: Annotated[Positional[Path | None], arg(metavar="RECIPE")] = None
+    """A TOML recipe. Further words override keys: --learner.learning_rate 1e-4."""
+    resume: Annotated[Path | None, arg(metavar="RUN")] = None
     """Folder of a run to continue from its newest whole checkpoint."""
-    dry_run: bool = False
-    """Validates the recipe, prints it resolved, and stops."""
+    dry_run: Annotated[bool, FlagCreatePairsOff] = False
+    """Checks the recipe's keys and values, not its files, and prints it resolved."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
@@ -44,14 +45,13 @@ class Train:
 class Eval:
     """Evaluates a model: mean@k, pass@k and best@k with 95% intervals."""
 
-    model: Positional[str]
-    """A Hugging Face model directory, the folder of a run, or `packaged`. Further words
-    override keys by dotted name: --task.split easy --evaluation.samples 16."""
-    task: str | None = None
+    model: Annotated[Positional[str], arg(metavar="MODEL")]
+    """A model directory, a run, or `packaged`. Keys may follow: --task.split easy."""
+    task: Annotated[str | None, arg(metavar="TASK")] = None
     """Name of a task, as `accredit tasks` lists them."""
-    recipe: Path | None = None
+    recipe: Annotated[Path | None, arg(metavar="RECIPE")] = None
     """Takes task and settings from this recipe."""
-    json: bool = False
+    json: Annotated[bool, FlagCreatePairsOff] = False
     """Prints one JSON object in place of a table."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
@@ -65,7 +65,7 @@ class Eval:
 class Report:
     """Writes report.html of runs anew and prints their final tables."""
 
-    runs: Positional[tuple[Path, ...]]
+    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...")]
     """Folders of runs."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
@@ -77,13 +77,16 @@ class Report:
 
 @dataclass(frozen=True)
 class Tasks:
-    """Lists the tasks and what can be set about each."""
+    """Lists the tasks and what can be set about each, or about one."""
+
+    task: Annotated[Positional[str | None], arg(metavar="TASK")] = None
+    """Name of one task."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
         from accredit.commands import tasks
 
-        return tasks(overrides)
+        return tasks(self.task, overrides)
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,9 @@ Command = Union[  # noqa: UP007 - tyro reads subcommands from a Union
 ]
 
 
+NAMES = ("train", "eval", "report", "tasks", "algorithms", "doctor")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; exits with the command's code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -127,6 +133,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         print(f"accredit {__version__}")
         sys.exit(DONE)
+    if words and words[0] not in (*NAMES, "-h", "--help"):
+        print(f"accredit: {unknown_command(words[0])}", file=sys.stderr)
+        sys.exit(MISTAKE)
     own, overrides = separated(words)
     command, strangers = tyro.cli(
         cast(Any, Command),
@@ -136,6 +145,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return_unknown_args=True,
     )
     sys.exit(guarded(lambda: command([*overrides, *strangers])))
+
+
+def unknown_command(word: str) -> str:
+    """What to say of a first word that is no command."""
+    from accredit.config import nearest
+
+    return f"no command {word!r}" + nearest(word, NAMES)
 
 
 def separated(words: Sequence[str]) -> tuple[list[str], list[str]]:

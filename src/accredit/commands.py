@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -97,9 +97,7 @@ def evaluation_recipe(
     words = ["--model.path", json.dumps(model_folder(model)), *overrides]
     if recipe is not None:
         return load_recipe(recipe, words)
-    known = task_names()
-    if task not in known:
-        raise RecipeError(f"task {task!r} is unknown{nearest(str(task), known)}")
+    require_task(str(task))
     section: dict[str, Any] = {"name": task}
     if task in ("jsonl", "hub"):
         section["held_out"] = None
@@ -109,9 +107,9 @@ def evaluation_recipe(
 
 def model_folder(model: str) -> str:
     """A run's newest checkpoint stands for the run."""
-    checkpoints = Path(model) / "checkpoints"
-    if not checkpoints.is_dir():
+    if not (Path(model) / "recipe.json").is_file():
         return model
+    checkpoints = Path(model) / "checkpoints"
     from accredit.learner.checkpoint import latest_checkpoint
 
     newest = latest_checkpoint(checkpoints)
@@ -139,11 +137,14 @@ def report(runs: Sequence[Path], overrides: Sequence[str]) -> int:
     return DONE
 
 
-def tasks(overrides: Sequence[str]) -> int:
-    """Prints the tasks and their keys."""
+def tasks(task: str | None, overrides: Sequence[str]) -> int:
+    """Prints the tasks and their keys, or those of one."""
     refuse(overrides)
+    if task is not None:
+        require_task(task)
     for member in union_members(RunConfig.model_fields["task"]):
-        console().print(key_table(member))
+        if task in (None, member.model_fields["name"].default):
+            console().print(key_table(member))
     return DONE
 
 
@@ -175,6 +176,7 @@ def algorithm_header(name: str) -> tuple[str, str]:
 def doctor(overrides: Sequence[str]) -> int:
     """Prints what this machine has, and whether the packaged model works on it."""
     refuse(overrides)
+    from rich.markup import escape
     from rich.table import Table
 
     from accredit.checkup import checks
@@ -183,7 +185,7 @@ def doctor(overrides: Sequence[str]) -> int:
     results = list(checks())
     for check in results:
         mark = {True: "[green]ok[/green]", False: "[red]no[/red]", None: "[dim]-[/dim]"}
-        table.add_row(check.name, mark[check.ok], check.found)
+        table.add_row(check.name, mark[check.ok], escape(check.found))
     console().print(table)
     return FAILED if any(check.ok is False for check in results) else DONE
 
@@ -195,6 +197,16 @@ def refuse(overrides: Sequence[str]) -> None:
         raise RecipeError(f"this command takes no {word!r}; see --help")
 
 
+def require_task(name: str) -> None:
+    """Nothing, where there is a task of that name.
+
+    Raises:
+        RecipeError: there is none.
+    """
+    if name not in task_names():
+        raise RecipeError(f"task {name!r} is unknown{nearest(name, task_names())}")
+
+
 def task_names() -> list[str]:
     """Names that --task takes."""
     members = union_members(RunConfig.model_fields["task"])
@@ -203,6 +215,7 @@ def task_names() -> list[str]:
 
 def key_table(model: type[BaseModel]) -> "Table":
     """Keys of one section with defaults and meaning."""
+    from rich.markup import escape
     from rich.table import Table
 
     fields = model.model_fields
@@ -212,8 +225,17 @@ def key_table(model: type[BaseModel]) -> "Table":
     for key, field in fields.items():
         if key != "name":
             default = "required" if field.is_required() else default_text(field)
-            table.add_row(f"  {key}", default, field.description or "")
+            meaning = choices_text(field) + (field.description or "")
+            table.add_row(f"  {key}", escape(default), escape(meaning))
     return table
+
+
+def choices_text(field: Any) -> str:
+    """`one of easy, hard: ` where a key takes one of a few words."""
+    arguments = get_args(field.annotation)
+    kinds = [field.annotation, *arguments]
+    words = [w for kind in kinds if get_origin(kind) is Literal for w in get_args(kind)]
+    return f"one of {', '.join(map(str, words))}: " if words else ""
 
 
 def default_text(field: Any) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from accredit.assembly import Assembly, assemble
 from accredit.config import RecipeError, RunConfig, recipe_from, with_overrides
+from accredit.engines.models import quiet_transformers
 from accredit.learner.checkpoint import (
     checkpoint_step,
     checkpoints,
@@ -131,8 +132,9 @@ class Session:
         self.progress.warn(["stopping after this step; press Ctrl-C again to abort"])
 
     def _write(self, folder: Path) -> None:
-        self.assembly.world.learner.save(folder)
-        self.assembly.tokenizer.save_pretrained(folder / MODEL_FOLDER)
+        with quiet_transformers():
+            self.assembly.world.learner.save(folder)
+            self.assembly.tokenizer.save_pretrained(folder / MODEL_FOLDER)
         fingerprint = self.assembly.world.problems.fingerprint
         content = json.dumps({"fingerprint": fingerprint})
         (folder / DATA_FILE).write_text(content, encoding="utf-8")
@@ -263,6 +265,7 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
     plan = Plan(config.steps, config.evaluation.every, config.checkpoint.every)
     with ExitStack() as stack:
         progress = stack.enter_context(TrainingProgress(config.steps, state.step))
+        progress.console.print(opening_line(run, config, state), soft_wrap=True)
         progress.warn(opening_warnings(assembly))
         trackers = [
             open_tracker(name, run.path, run.recipe(), state.step)
@@ -286,6 +289,13 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
     return state.step >= config.steps
 
 
+def opening_line(run: RunDirectory, config: RunConfig, state: State) -> str:
+    """Which folder is written, and where the run goes on."""
+    taken = f" ({config.name} was taken)" if run.path.name != config.name else ""
+    begins = f", continuing after step {state.step}" if state.step else ""
+    return f"run: {run.path}{taken}{begins}"
+
+
 def opening_warnings(assembly: Assembly) -> list[str]:
     """What was left out before anything ran."""
     lines = []
@@ -298,6 +308,14 @@ def opening_warnings(assembly: Assembly) -> list[str]:
         lines.append(
             f"{assembly.num_unknown} prompts hold text that the tokenizer has no token "
             "for; is it the model for these data?"
+        )
+    context = assembly.context_tokens
+    longest = max(len(prompt.token_ids) for prompt in assembly.world.problems.prompts)
+    budget = assembly.config.max_new_tokens
+    if context is not None and longest + budget > context:
+        lines.append(
+            f"completions of {budget} tokens after prompts of up to {longest} do not "
+            f"fit the model's {context} positions: the longest are cut there"
         )
     sampling = assembly.world.sampling
     if sampling.top_p < 1 or sampling.top_k > 0:

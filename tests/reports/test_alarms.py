@@ -80,3 +80,21 @@ def test_every_alarm_reads_a_documented_key():
 
     known = documented_keys("Every step")
     assert {key for alarm in ALARMS for key in alarm.keys} <= known
+
+
+def test_half_without_a_reward_is_told_at_its_first_step_once_a_streak():
+    rows = history(9, reward__invalid_share=0.5)
+    rows[2]["reward/invalid_share"] = 0.49
+    told = [new_warning_lines(rows[: n + 1]) for n in range(9)]
+    at_once = [[line for line in lines if "half" in line] for lines in told]
+    assert [len(lines) for lines in at_once] == [1, 0, 0, 1, 0, 0, 0, 0, 0]
+    assert at_once[3][0].startswith("step 4: half of the rollouts or more had no")
+    # the patient alarm of a tenth counts all steps and speaks at the fifth
+    assert [len(lines) for lines in told] == [1, 0, 0, 1, 1, 0, 0, 0, 0]
+
+
+def test_a_single_step_without_rewards_stays_in_the_report():
+    rows = history(8, reward__invalid_share=0.0)
+    rows[3]["reward/invalid_share"] = 1.0
+    (line,) = warning_lines(rows)
+    assert line.startswith("step 4: half")

@@ -225,11 +225,20 @@ def test_reference_divergence_is_p11s_k3():
 def test_groups_without_signal_are_counted_among_those_that_can_have_one():
     rewards = [1.0, 1.0, 0.0, 1.0, None, 0.0, None, None]
     metrics = step_metrics(small_record(rewards, [2] * 8, group_size=2), State())
-    # (1, 1), (None, 0) and (None, None) of four groups hold no two distinct rewards
-    assert metrics["group/all_equal_share"] == 0.75
+    # (1, 1) of (1, 1) and (0, 1); (None, 0) and (None, None) have nothing to compare
+    assert metrics["group/all_equal_share"] == 0.5
     assert metrics["group/num"] == 4
     single = step_metrics(small_record([1.0, 0.0], [2, 2], group_size=1), State())
     assert "group/all_equal_share" not in single
+
+
+def test_rewards_that_are_missing_are_not_equal_rewards():
+    for rewards in ([None] * 4, [1.0, None, None, 0.0]):
+        metrics = step_metrics(small_record(rewards, [2] * 4, group_size=2), State())
+        assert "group/all_equal_share" not in metrics
+    rewards = [1.0, 1.0, None, 1.0, None, None]
+    metrics = step_metrics(small_record(rewards, [2] * 6, group_size=3), State())
+    assert metrics["group/all_equal_share"] == 1.0
 
 
 def test_costs_are_the_runs_and_speed_is_the_steps():

@@ -1,7 +1,9 @@
 """A live bar for people, plain lines for files, and the final table."""
 
 import io
+import re
 
+import pytest
 from rich.console import Console
 
 from accredit.reports.progress import TrainingProgress, final_table, status_line
@@ -25,8 +27,8 @@ class Clock:
         return self.moment
 
 
-def console(terminal: bool) -> Console:
-    return Console(file=io.StringIO(), force_terminal=terminal, width=140)
+def console(terminal: bool, width: int = 140) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, width=width)
 
 
 def written(console: Console) -> str:
@@ -36,10 +38,88 @@ def written(console: Console) -> str:
 
 def test_the_status_names_what_matters():
     assert status_line(METRICS, "0.380", 200.0) == (
-        "reward 0.412  eval 0.380  length 36.2  2.13 k tok/s  672 GFLOP  "
-        "3 min 20 s left"
+        "reward 0.412  eval 0.380  len 36  2.1k tok/s  672 GFLOP  3 min left"
     )
     assert status_line({"step": 1}, "", None) == "reward –"
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (67, "reward 0.412  eval 0.380  len 36  2.1k tok/s  672 GFLOP  3 min left"),
+        (66, "reward 0.412  eval 0.380  len 36  2.1k tok/s  3 min left"),
+        (55, "reward 0.412  eval 0.380  len 36  3 min left"),
+        (43, "reward 0.412  eval 0.380  3 min left"),
+        (5, "reward 0.412  eval 0.380  3 min left"),
+    ],
+)
+def test_a_narrow_status_drops_flops_then_speed_then_length(width, text):
+    assert status_line(METRICS, "0.380", 200.0, width) == text
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(7431.0, "7.4k"), (9960.0, "10k"), (131.0, "130"), (3.0, "3"), (0.0, "0")],
+)
+def test_speeds_have_two_digits(rate, text):
+    line = status_line({"tokens/per_s": rate, "length/mean": 3.21}, "", None)
+    assert line == f"reward –  len 3.2  {text} tok/s"
+
+
+def ordinary_run(out: Console, num_steps: int, seconds: float) -> str:
+    clock = Clock()
+    with TrainingProgress(num_steps, console=out, clock=clock) as progress:
+        progress.evaluated({"step": 0, "eval/mean": 0.536})
+        for step in range(1, num_steps + 1):
+            clock.moment += seconds
+            costs = {"flops/decode": 1.5e10 * step, "tokens/per_s": 7431.0}
+            progress.update(METRICS | costs | {"step": step, "length/mean": 50.0})
+    return written(out)
+
+
+def test_a_plain_line_fits_79_characters_and_keeps_its_flops():
+    lines = ordinary_run(console(False, 80), 60, 0.8125).splitlines()
+    assert len(lines) == 61
+    assert max(map(len, lines)) <= 79
+    assert lines[12] == (
+        "step 12/60  reward 0.412  eval 0.536  len 50  7.4k tok/s  180 GFLOP  39 s left"
+    )
+    long_run = ordinary_run(console(False, 80), 5000, 90.0).splitlines()
+    assert len(long_run) == 51
+    assert max(map(len, long_run)) <= 79
+    assert all(" left" in line for line in long_run[1:])
+
+
+def test_a_file_gets_no_hard_wraps_however_long_the_line():
+    out = console(terminal=False, width=20)
+    with TrainingProgress(10, console=out) as progress:
+        progress.warn(["word " * 40])
+        progress.update(METRICS)
+    assert len(written(out).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("width", "shown", "dropped"),
+    [
+        (80, ["eval 0.536", "len 50", "7.4k tok/s", "39 s left"], ["FLOP"]),
+        (65, ["eval 0.536", "len 50", "39 s left"], ["FLOP", "tok/s"]),
+        (55, ["eval 0.536", "39 s left"], ["FLOP", "tok/s", "len"]),
+        (140, ["eval 0.536", "len 50", "7.4k tok/s", "180 GFLOP", "39 s left"], []),
+        (30, ["reward"], ["FLOP", "tok/s", "len"]),
+    ],
+)
+def test_a_narrow_terminal_keeps_bar_and_counter(width, shown, dropped):
+    text = ordinary_run(console(True, width), 60, 0.8125)
+    frames = re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text))
+    bars = [frame for frame in frames if "60/60" in frame]
+    assert bars
+    for bar in bars:
+        assert bar.startswith("━" * 12 + " 60/60 reward")
+        assert len(bar) <= width
+    status = bars[-1]
+    for part in shown:
+        assert part.replace("39 s", "0 s").replace("180 G", "900 G") in status
+    assert not any(part in status for part in dropped)
 
 
 def test_a_file_gets_plain_lines_and_not_too_many():
@@ -102,3 +182,38 @@ def test_the_final_table_holds_start_end_and_interval(finished_run):
 def test_the_final_table_of_an_empty_run_is_no_error():
     out = console(terminal=False)
     out.print(final_table([], []))
+
+
+def test_an_80_column_table_has_no_wrapped_row():
+    start, end = (
+        {
+            "step": step,
+            "eval/num_problems": 10,
+            "eval/num_rollouts": 10_240,
+            "eval/length_mean": length,
+            "eval/truncated_share": 0.5,
+            "eval/invalid_share": 0.25,
+        }
+        | {
+            f"eval/{score}{end}": 0.5
+            for score in ("mean", "pass@1024", "best@1024")
+            for end in ("", "_low", "_high")
+        }
+        for step, length in ((0, 200.0), (200, 1300.0))
+    )
+    end["eval/best@1024"] = 0.75
+    keys = ("reward/mean", "length/mean", "policy/entropy_mean", "critic/mae")
+    row = dict.fromkeys((*keys, "critic/explained_variance"), 0.5)
+    costs = {"tokens/generated": 6973, "flops/decode": 9.92e12, "flops/total": 9.9e13}
+    metrics = [row | costs | {"step": i, "time/step_s": 8e2} for i in range(1, 201)]
+    metrics[-1]["length/mean"] = 20_000.0
+    out = console(False, 80)
+    out.print(final_table(metrics, [start, end]))
+    lines = [line.rstrip() for line in written(out).splitlines()]
+    # head, 3 scores, 3 evaluation and 5 training rows, blank, 2 totals, note
+    assert len(lines) == 16
+    assert max(map(len, lines)) <= 80
+    assert [line.count("0.500") > 0 for line in lines[1:4]] == [True] * 3
+    assert "training reward, 10 steps" in lines[7]
+    assert "6.97 k ·" in lines[13] and "tokens per second" in written(out)
+    assert lines[14].startswith("decode 9.92 TFLOP · full ledger 99 TFLOP")

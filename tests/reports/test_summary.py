@@ -10,6 +10,7 @@ from accredit.reports.summary import (
     si,
     signed,
     summary_rows,
+    time_left,
     totals,
     with_interval,
 )
@@ -52,6 +53,24 @@ def test_amounts_have_three_digits_and_a_prefix(value, text):
 )
 def test_durations_have_two_units_at_most(seconds, text):
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (99.4, "99 s"),
+        (99.6, "2 min"),
+        (5940, "99 min"),
+        (5970, "2 h"),
+        (172_799, "48 h"),
+        (273_600, "3 d"),
+        (math.inf, "–"),
+        (math.nan, "–"),
+    ],
+)
+def test_the_time_left_has_one_unit(seconds, text):
+    assert time_left(seconds) == text
 
 
 def test_plain_numbers_use_a_true_minus_and_a_dash_for_nothing():
@@ -102,6 +121,9 @@ def test_training_rows_average_a_tenth_of_the_run():
     (row,) = summary_rows(metrics, [])
     # 1..10 and 91..100
     assert (row.start, row.final, row.change) == ("0.055", "0.955", "+0.900")
+    assert row.name == "training reward, 10 steps"
+    assert summary_rows(metrics[:50], [])[0].name == "training reward, 5 steps"
+    assert summary_rows(metrics[:6], [])[0].name == "training reward, 1 step"
 
 
 def test_a_single_problem_shows_no_brackets():

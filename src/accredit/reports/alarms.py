@@ -23,6 +23,8 @@ class Alarm:
     """Called with the values of `keys`."""
     meaning: str
     """A sentence: what is wrong, and what to do."""
+    at_once: bool = False
+    """True for what no run should wait for: told at its first step."""
 
 
 ALARMS = (
@@ -37,6 +39,12 @@ ALARMS = (
         lambda share: share >= 1.0,
         "all rewards within every group were equal, so group baselines give no signal; "
         "use easier or harder problems, or a larger group",
+    ),
+    Alarm(
+        ("reward/invalid_share",),
+        lambda share: share >= 0.5,
+        "half of the rollouts or more had no reward, so nothing is learned from them",
+        at_once=True,
     ),
     Alarm(
         ("reward/invalid_share",),
@@ -84,17 +92,22 @@ ALARMS = (
 
 
 def warning_lines(history: Sequence[Row], patience: int = PATIENCE) -> list[str]:
-    """One line for each alarm that ever held for `patience` steps: its last streak."""
+    """One line for each alarm that ever held long enough: its last such streak.
+
+    Args:
+        patience: Steps that an alarm must hold; 1 for those that are told at once.
+    """
     lines = []
     for alarm in ALARMS:
-        long = [s for s in _streaks(alarm, history) if len(s) >= patience]
+        needed = 1 if alarm.at_once else patience
+        long = [s for s in _streaks(alarm, history) if len(s) >= needed]
         if long:
             lines.append(_line(alarm, long[-1]))
     return lines
 
 
 def new_warning_lines(history: Sequence[Row], patience: int = PATIENCE) -> list[str]:
-    """The alarms whose streak reached `patience` at the last step: each told once.
+    """The alarms whose streak became long enough at the last step: each told once.
 
     The last `patience + 1` steps of a run are enough for most alarms; a longer history
     gives the same lines.
@@ -103,8 +116,9 @@ def new_warning_lines(history: Sequence[Row], patience: int = PATIENCE) -> list[
     for alarm in ALARMS:
         if not history or not _reads(alarm, history[-1]):
             continue
+        needed = 1 if alarm.at_once else patience
         streaks = _streaks(alarm, history)
-        if streaks and len(streaks[-1]) == patience and streaks[-1][-1] is history[-1]:
+        if streaks and len(streaks[-1]) == needed and streaks[-1][-1] is history[-1]:
             lines.append(_line(alarm, streaks[-1]))
     return lines
 
@@ -131,4 +145,6 @@ def _reads(alarm: Alarm, row: Row) -> bool:
 
 def _line(alarm: Alarm, streak: Sequence[Row]) -> str:
     first, last = streak[0].get("step"), streak[-1].get("step")
+    if len(streak) == 1:
+        return f"step {first}: {alarm.meaning}"
     return f"steps {first}-{last} ({len(streak)} steps): {alarm.meaning}"

@@ -82,13 +82,12 @@ def _reward_metrics(record: Record) -> dict[str, float | int | None]:
 
 
 def _all_equal_share(groups: Sequence[Group]) -> float | None:
-    """Groups whose verified rewards are all equal, of those with two siblings."""
-    distinct = [
-        len({v.reward for v in group.verdicts if v.reward is not None})
-        for group in groups
-        if len(group.verdicts) > 1
+    """Groups whose verified rewards are all equal, of those with two of them."""
+    rewards = [
+        [v.reward for v in group.verdicts if v.reward is not None] for group in groups
     ]
-    return _share(sum(count < 2 for count in distinct), len(distinct))
+    comparable = [known for known in rewards if len(known) > 1]
+    return _share(sum(len(set(known)) == 1 for known in comparable), len(comparable))
 
 
 def _rollout_metrics(groups: Sequence[Group]) -> dict[str, float | int | None]:

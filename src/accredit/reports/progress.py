@@ -4,19 +4,30 @@ Knows metric rows; measures nothing but the time left.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 
-from rich.console import Console, Group
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    Group,
+)
+from rich.measure import Measurement
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+)
+from rich.table import Column, Table
 from rich.text import Text
 
 from accredit.reports.summary import (
     decimal,
-    duration,
     si,
     summary_rows,
+    time_left,
     totals,
     with_interval,
 )
@@ -27,6 +38,13 @@ MOST_PLAIN_LINES = 50
 """Of one run, evaluations and warnings aside, so that a log stays readable."""
 PACE_MEMORY = 0.9
 """Weight of the past in the running mean of seconds a step."""
+LINE_WIDTH = 79
+"""Characters of a plain line: what every terminal and log viewer shows whole."""
+BAR_WIDTH = 12
+"""Of the live bar, so that 80 columns hold the status but for its FLOPs."""
+DROPPED_FIRST = ("flops", "rate", "length")
+"""Parts of the status that give way where a line is too short for all."""
+SEPARATOR = " · "
 
 
 class TrainingProgress:
@@ -80,11 +98,13 @@ class TrainingProgress:
         past = elapsed if self._pace_s is None else self._pace_s
         self._pace_s = PACE_MEMORY * past + (1.0 - PACE_MEMORY) * elapsed
         self._step = int(metrics.get("step") or self._step + 1)
-        status = status_line(metrics, self._evaluation, self.seconds_left)
+        shown = (metrics, self._evaluation, self.seconds_left)
         if self._bar is not None:
+            status = FittedStatus(*shown)
             self._bar.update(self._task, completed=self._step, status=status)
         elif self._step % self._spacing == 0 or self._step >= self._num_steps:
-            self._print(f"step {self._step}/{self._num_steps}  {status}")
+            head = f"step {self._step}/{self._num_steps}  "
+            self._print(head + status_line(*shown, width=LINE_WIDTH - len(head)))
 
     def evaluated(self, evaluation: Row) -> None:
         """Shows one evaluation's row."""
@@ -109,24 +129,44 @@ class TrainingProgress:
         return max(1, self._num_steps // MOST_PLAIN_LINES)
 
     def _print(self, text: str, style: str | None = None) -> None:
-        self.console.print(text, style=style, markup=False, highlight=False)
+        self.console.print(
+            text,
+            style=style,
+            markup=False,
+            highlight=False,
+            soft_wrap=not self.console.is_terminal,
+        )
 
 
-def status_line(metrics: Row, evaluation: str, seconds_left: float | None) -> str:
-    """`reward 0.412  eval 0.380  length 36.2  2.13 k tok/s  672 GFLOP  3 min left`."""
-    parts = [f"reward {decimal(metrics.get('reward/mean'))}"]
+def status_line(
+    metrics: Row,
+    evaluation: str,
+    seconds_left: float | None,
+    width: int | None = None,
+) -> str:
+    """`reward 0.412  eval 0.380  len 36  2.1k tok/s  672 GFLOP  3 min left`.
+
+    Args:
+        width: Characters at hand; parts that do not fit are dropped, `DROPPED_FIRST`
+            in its order. None drops nothing.
+    """
+    parts = {"reward": f"reward {decimal(metrics.get('reward/mean'))}"}
     if evaluation:
-        parts.append(f"eval {evaluation}")
-    if metrics.get("length/mean") is not None:
-        parts.append(f"length {decimal(metrics['length/mean'], 1)}")
-    rate, flops = metrics.get("tokens/per_s"), metrics.get("flops/decode")
+        parts["evaluation"] = f"eval {evaluation}"
+    length, rate = metrics.get("length/mean"), metrics.get("tokens/per_s")
+    if length is not None:
+        parts["length"] = f"len {decimal(length, 0 if length >= 10 else 1)}"
     if rate is not None:
-        parts.append(f"{si(rate)} tok/s")
+        parts["rate"] = f"{_two_digits(rate)} tok/s"
+    flops = metrics.get("flops/decode")
     if flops is not None:
-        parts.append(si(flops, "FLOP"))
+        parts["flops"] = si(flops, "FLOP")
     if seconds_left is not None:
-        parts.append(f"{duration(seconds_left)} left")
-    return "  ".join(parts)
+        parts["left"] = f"{time_left(seconds_left)} left"
+    for name in DROPPED_FIRST:
+        if width is not None and len("  ".join(parts.values())) > width:
+            parts.pop(name, None)
+    return "  ".join(parts.values())
 
 
 def final_table(metrics: Sequence[Row], evaluations: Sequence[Row]) -> Group:
@@ -138,15 +178,62 @@ def final_table(metrics: Sequence[Row], evaluations: Sequence[Row]) -> Group:
     for row in summary_rows(metrics, evaluations):
         change = Text(row.change, style="bold green" if row.clear else "")
         table.add_row(Text(row.name), Text(row.start), Text(row.final), change)
-    spent = " · ".join(f"{name} {amount}" for name, amount in totals(metrics))
+    spent = _packed([f"{name} {amount}" for name, amount in totals(metrics)])
     note = "Brackets: 95% intervals. Bold: the intervals do not touch."
-    return Group(table, Text(""), Text(spent), Text(note, style="dim"))
+    lines = [Text(""), *(Text(line) for line in spent), Text(note, style="dim")]
+    return Group(table, *lines)
+
+
+def _packed(parts: Sequence[str]) -> list[str]:
+    """Lines that break between amounts, never between a number and its unit."""
+    lines: list[str] = []
+    for part in parts:
+        if lines and len(lines[-1]) + len(SEPARATOR) + len(part) <= LINE_WIDTH:
+            lines[-1] += SEPARATOR + part
+        else:
+            lines.append(part)
+    return lines
+
+
+def _two_digits(value: float | int) -> str:
+    """7431 is 7.4k: enough for a speed."""
+    text = si(float(f"{value:.2g}"))
+    number, _, prefix = text.partition(" ")
+    return f"{float(number):g}{prefix}" if number != "–" else number
+
+
+class FittedStatus:
+    """A status that takes the width it is given, whatever the terminal becomes."""
+
+    def __init__(
+        self, metrics: Row, evaluation: str, seconds_left: float | None
+    ) -> None:
+        self._shown = (metrics, evaluation, seconds_left)
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[Text]:
+        text = status_line(*self._shown, width=options.max_width)
+        yield Text(text, no_wrap=True, overflow="ellipsis")
+
+    def __rich_measure__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Measurement:
+        return Measurement(1, len(status_line(*self._shown)))
+
+
+class StatusColumn(ProgressColumn):
+    """The field `status` of a task."""
+
+    def render(self, task: Task) -> FittedStatus | str:
+        return task.fields["status"]
 
 
 def _bar(console: Console) -> Progress:
+    """Where the terminal is narrow, the status alone gives way."""
     return Progress(
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[status]}", markup=False),
+        BarColumn(bar_width=BAR_WIDTH, table_column=Column(no_wrap=True)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        StatusColumn(),
         console=console,
     )

@@ -80,6 +80,14 @@ def duration(seconds: float | int) -> str:
     return f"{whole} s"
 
 
+def time_left(seconds: float | int) -> str:
+    """One unit, so that a line of progress stays short: 41 s, 3 min, 5 h, 3 d."""
+    for size, name, limit in ((1, "s", 99.5), (60, "min", 5970), (3600, "h", 172_800)):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {name}"
+    return f"{seconds / 86400:.0f} d" if math.isfinite(seconds) else "–"
+
+
 def decimal(value: float | int | None, digits: int = 3) -> str:
     """A plain number with a true minus sign; an en dash for what is undefined."""
     if value is None or not math.isfinite(value):
@@ -123,8 +131,8 @@ def _evaluation_rows(evaluations: Sequence[Row]) -> list[SummaryRow]:
         last,
         (
             ("evaluation length, tokens", "eval/length_mean", 1),
-            ("evaluation truncated, share", "eval/truncated_share", 3),
-            ("evaluation not verified, share", "eval/invalid_share", 3),
+            ("evaluation truncated", "eval/truncated_share", 3),
+            ("evaluation not verified", "eval/invalid_share", 3),
         ),
     )
     return rows
@@ -170,20 +178,24 @@ def _apart(first: Row, last: Row, key: str) -> bool:
 
 
 def _training_rows(metrics: Sequence[Row]) -> list[SummaryRow]:
-    """Means over the first and the last tenth of the steps, ten steps at most."""
+    """Means over the first and the last tenth of the steps, ten steps at most.
+
+    The names have 26 characters at most: beside two intervals, 80 columns hold no more.
+    """
     if not metrics:
         return []
     window = max(1, min(10, len(metrics) // 10))
+    steps = "1 step" if window == 1 else f"{window} steps"
     first, last = _window_mean(metrics[:window]), _window_mean(metrics[-window:])
     return _plain_rows(
         first,
         last,
         (
-            ("training reward", "reward/mean", 3),
-            ("training length, tokens", "length/mean", 1),
-            ("entropy, nats a token", "policy/entropy_mean", 3),
-            ("critic's explained variance", "critic/explained_variance", 3),
-            ("critic's mean absolute error", "critic/mae", 3),
+            (f"training reward, {steps}", "reward/mean", 3),
+            (f"training length, {steps}", "length/mean", 1),
+            (f"policy entropy, {steps}", "policy/entropy_mean", 3),
+            ("critic explained variance", "critic/explained_variance", 3),
+            ("critic mean absolute error", "critic/mae", 3),
         ),
     )
 
