@@ -99,6 +99,46 @@ def test_a_value_is_the_mean_of_its_successors_so_credit_is_neutral():
         assert np.abs(credit[inner]).max() > 0.01
 
 
+@pytest.mark.parametrize("false_at", [None, 3, 4, 5])
+def test_credits_sum_to_the_outcome_minus_the_value_of_the_start(false_at):
+    policy = walk.belief_policy()
+    values = walk.success_values(policy)
+    draw = generator(5, "credits")
+    start, goal = "10", "04"
+    first = values[WORLD.goals.index(goal), 20, WORLD.number[start]]
+    for _ in range(40):
+        text = walk.sample_walk(policy, start, goal, draw)
+        if false_at is not None:
+            text = text[:false_at] + "9" + text[false_at + 1 :]
+        credits = walk.walk_credits(values, start, goal, text)
+        outcome = walk.success_reward(start, goal, text, 20)
+        assert credits.sum() == pytest.approx(outcome - first)
+        written = np.delete(credits, np.arange(0, len(text), 3))
+        assert (written != 0).sum() == (0 if false_at in (None, 3) else 1)
+    assert np.abs(credits).max() > 0.01
+
+
+def test_an_actions_credit_is_the_step_in_value():
+    values = walk.success_values(walk.belief_policy())
+    credits = walk.walk_credits(values, "01", "04", "R02R03R04")
+    v = values[WORLD.goals.index("04")]
+    cell = WORLD.number
+    steps = [
+        v[19, cell["02"]] - v[20, cell["01"]],
+        v[18, cell["03"]] - v[19, cell["02"]],
+        1.0 - v[18, cell["03"]],
+    ]
+    np.testing.assert_allclose(credits, np.kron(steps, [1, 0, 0]))
+
+
+def test_what_follows_the_goal_or_the_budget_earns_nothing():
+    values = walk.success_values(walk.belief_policy(), 2)
+    assert walk.walk_credits(values, "01", "04", "R02R03R04")[6:].tolist() == [0] * 3
+    values = walk.success_values(walk.belief_policy())
+    beyond = walk.walk_credits(values, "03", "04", "R04R05")
+    assert beyond[0] > 0 and beyond[3:].tolist() == [0] * 3
+
+
 @pytest.mark.parametrize(
     ("text", "reward"),
     [

@@ -172,6 +172,50 @@ def progress_values(
     return values
 
 
+def walk_credits(
+    values: Float[np.ndarray, "goal left cell"],
+    start: Cell,
+    goal: Cell,
+    text: str,
+    world: WalkMap = WORLD,
+) -> Float[np.ndarray, " character"]:
+    """Exact credit of every character of a walk: what it changed in V.
+
+        C_t = V_t - V_{t-1}
+
+    An action earns V of the cell it leads to minus V of the cell it left; a cell that
+    is written truly earns 0, because it had to follow; the first false character loses
+    all that V was. What stands after a fault, the goal or the budget earns 0. Over a
+    whole walk the credits sum to the outcome minus V of the start.
+
+    Args:
+        values: As of `success_values`, for as many moves as the budget allows.
+        start: Where the walk begins.
+        goal: Where it should end.
+        text: The completion, one character a token.
+        world: The map.
+    """
+    g, left = world.goals.index(goal), values.shape[1] - 1
+    here = world.number[start]
+    credits = np.zeros(len(text))
+    for at in range(0, len(text), TOKENS_PER_MOVE):
+        if left == 0 or world.cells[here] == goal:
+            break
+        before = values[g, left, here]
+        if text[at] not in ACTIONS:
+            credits[at] = -before
+            break
+        here = int(world.successors[here, ACTIONS.index(text[at])])
+        left -= 1
+        after = values[g, left, here]
+        credits[at] = after - before
+        for place, true in enumerate(world.cells[here], start=at + 1):
+            if place < len(text) and text[place] != true:
+                credits[place] = -after
+                return credits
+    return credits
+
+
 def prompt_text(start: Cell, goal: Cell) -> str:
     """`S20G47`."""
     return f"S{start}G{goal}"
