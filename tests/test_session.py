@@ -249,7 +249,10 @@ def test_other_data_are_noticed_on_resume(folder):
     )
     data.write_text(data.read_text().replace("say", "tell"))
     with pytest.warns(UserWarning, match="the data set differs"):
-        resume_training(run.path, ["--steps", "3"])
+        run, _ = resume_training(run.path, ["--steps", "3"])
+    first = next(run.rollouts(1))["prompt"], next(run.rollouts(2))["prompt"]
+    assert all("say" in prompt for prompt in first)
+    assert [row["step"] for row in run.metrics()] == [1, 2, 3]
 
 
 def test_a_new_run_never_writes_over_an_old_one(folder, uninterrupted):

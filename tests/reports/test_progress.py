@@ -182,6 +182,7 @@ def test_the_final_table_holds_start_end_and_interval(finished_run):
 def test_the_final_table_of_an_empty_run_is_no_error():
     out = console(terminal=False)
     out.print(final_table([], []))
+    assert "training" not in written(out)
 
 
 def test_an_80_column_table_has_no_wrapped_row():

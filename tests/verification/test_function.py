@@ -216,7 +216,8 @@ def test_a_function_that_cannot_be_loaded_is_explained(
 
 
 def test_a_function_that_loads_passes_the_check(named: Callable) -> None:
-    named("my_rewards:reward").check()
+    verifier = named("my_rewards:reward")
+    assert verifier.check() is None
 
 
 def test_a_limit_must_be_positive() -> None:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,33 +15,10 @@ from accredit.cli import main
 from accredit.config import recipe_from
 from accredit.learner.checkpoint import latest_checkpoint
 from accredit.reports.run_directory import RunDirectory
-from commanding import DONE, FAILED, INTERRUPTED, MISTAKE, SHORT, called
-from runs import small_recipe, written_files
+from commanding import DONE, FAILED, INTERRUPTED, MISTAKE, SHORT
 from tiny_models import tiny_gpt2
 
 COMMANDS = ["train", "eval", "report", "tasks", "algorithms", "doctor"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return written_files(tmp_path_factory.mktemp("cli"))
-
-
-@pytest.fixture(autouse=True)
-def _working_directory(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-
-
-@pytest.fixture
-def accredit(capsys):
-    return partial(called, capsys)
-
-
-@pytest.fixture(scope="module")
-def recipe(folder):
-    path = folder / "small.json"
-    path.write_text(json.dumps(small_recipe(folder)))
-    return path
 
 
 @pytest.fixture(scope="module")

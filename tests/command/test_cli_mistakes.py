@@ -2,36 +2,12 @@
 
 import json
 import shutil
-from functools import partial
 
 import pytest
 
 from accredit.engines.transformers_engine import TransformersEngine
-from commanding import DONE, MISTAKE, SHORT, called, joined
-from runs import small_recipe, written_files
+from commanding import DONE, MISTAKE, SHORT, joined
 from tiny_models import character_tokenizer
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return written_files(tmp_path_factory.mktemp("mistakes"))
-
-
-@pytest.fixture(autouse=True)
-def _working_directory(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-
-
-@pytest.fixture
-def accredit(capsys):
-    return partial(called, capsys)
-
-
-@pytest.fixture(scope="module")
-def recipe(folder):
-    path = folder / "small.json"
-    path.write_text(json.dumps(small_recipe(folder)))
-    return path
 
 
 def refused(result):
