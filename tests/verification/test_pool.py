@@ -49,7 +49,7 @@ def test_b124_a_hanging_call_ends_at_its_deadline_and_the_pool_lives(
     pool.run([["echo", 0]], 10.0)
     started = time.monotonic()
     outcome = pool.run([["sleep", 60]], timeout_s=1.0)[0]
-    assert 0.9 < time.monotonic() - started < 2.5
+    assert 0.9 < time.monotonic() - started < 6.0
     assert outcome.failure is Failure.TIMEOUT
     assert outcome.milestone == "asleep"
     assert pool.run([["echo", 5]], 10.0)[0].value == 5
@@ -139,18 +139,21 @@ def test_b123_a_pool_serves_many_threads_at_once(stand_in: StandIn) -> None:
     assert values == {n: [n] * 5 for n in range(4)}
 
 
-def test_closing_ends_a_running_call_at_once(stand_in: StandIn, census: Census) -> None:
+def test_closing_ends_a_running_call_at_once(
+    stand_in: StandIn, census: Census, tmp_path: Path
+) -> None:
     pool, failures = stand_in(), []
+    runs = tmp_path / "runs"
     caller = threading.Thread(
         target=lambda: failures.extend(
-            outcome.failure for outcome in pool.run([["sleep", 60], ["echo", 1]], 60.0)
+            outcome.failure
+            for outcome in pool.run([["grandchild", str(runs)], ["echo", 1]], 60.0)
         )
     )
     caller.start()
-    deadline = time.monotonic() + 10
-    while not pool.worker_ids() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 30
+    while not (runs.exists() and runs.read_text()) and time.monotonic() < deadline:
         time.sleep(0.01)
-    time.sleep(0.3)
     pool.close()
     pool.close()
     caller.join(5)
