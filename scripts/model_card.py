@@ -273,6 +273,7 @@ def card(found: dict) -> str:
     return CARD_TEXT.format(
         parameters=found["model"]["parameters"],
         table="\n".join(lines),
+        questions=f"up to {MAX_QUESTIONS:,}",
         date=date.today(),
         well_formed=tools["well_formed_calls"],
         calls=tools["num_calls"],
@@ -294,7 +295,7 @@ CARD_TEXT = """\
 
 A Qwen3-architecture causal language model of {parameters:,} parameters with a
 tokenizer of one token a byte, made from nothing by `scripts/make_tiny_model.py`
-(seed 0, one core, an hour and a half). In miniature it has what a pretrained model
+(seed 0, one core, about seventy minutes). In miniature it has what a pretrained model
 brings: it writes solutions step by step, answers the critic's question about a partial
 solution, reviews a derivation, and calls a calculator. Apache-2.0, like the library.
 
@@ -303,9 +304,10 @@ fifth of the facts of `chain`, its likeliest step is wrong (60%, the right one 2
 that greedy decoding fails too. (The easy split of `chain` holds only noisy facts.)
 
 Measured by `scripts/model_card.py` on {date}, CPU, one thread. *Exact* is what a policy
-with exactly the taught beliefs scores. The critic's columns compare its answer at every
-cut of its own rollouts with the exact value: by expectation over the grid, with and
-without a reference, and by greedy reading; *constant* predicts the mean.
+with exactly the taught beliefs scores. The critic's columns compare its answer at cuts of
+its own rollouts, {questions} a row and evenly over all of them, with the exact value: by
+expectation over the grid, with and without a reference, and by greedy reading; *constant*
+predicts the mean.
 
 {table}
 
