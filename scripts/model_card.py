@@ -273,12 +273,18 @@ def card(found: dict) -> str:
     return CARD_TEXT.format(
         parameters=found["model"]["parameters"],
         table="\n".join(lines),
-        questions=f"up to {MAX_QUESTIONS:,}",
+        questions="{:,} to {:,}".format(*asked_range(found)),
         date=date.today(),
         well_formed=tools["well_formed_calls"],
         calls=tools["num_calls"],
         solved=tools["solved_with_calculator"],
     )
+
+
+def asked_range(found: dict) -> tuple[int, int]:
+    """Fewest and most questions behind a row of the table."""
+    asked = [row["num_questions"] for name, row in found.items() if "/" in name]
+    return min(asked), max(asked)
 
 
 COLUMNS = {
@@ -303,11 +309,11 @@ It is made to have something to learn: in four of ten situations of `walk`, and 
 fifth of the facts of `chain`, its likeliest step is wrong (60%, the right one 28%), so
 that greedy decoding fails too. (The easy split of `chain` holds only noisy facts.)
 
-Measured by `scripts/model_card.py` on {date}, CPU, one thread. *Exact* is what a policy
-with exactly the taught beliefs scores. The critic's columns compare its answer at cuts of
-its own rollouts, {questions} a row and evenly over all of them, with the exact value: by
-expectation over the grid, with and without a reference, and by greedy reading; *constant*
-predicts the mean.
+Measured by `scripts/model_card.py` on {date}, CPU, one thread. *Exact* is what a
+policy with exactly the taught beliefs scores. The critic's columns compare its answer at
+cuts of its own rollouts, {questions} in a row and evenly over all cuts, with the exact
+value: by expectation over the grid, with and without a reference, and by greedy reading;
+*constant* predicts the mean.
 
 {table}
 
