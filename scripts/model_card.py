@@ -310,10 +310,10 @@ fifth of the facts of `chain`, its likeliest step is wrong (60%, the right one 2
 that greedy decoding fails too. (The easy split of `chain` holds only noisy facts.)
 
 Measured by `scripts/model_card.py` on {date}, CPU, one thread. *Exact* is what a
-policy with exactly the taught beliefs scores. The critic's columns compare its answer at
-cuts of its own rollouts, {questions} in a row and evenly over all cuts, with the exact
-value: by expectation over the grid, with and without a reference, and by greedy reading;
-*constant* predicts the mean.
+policy with exactly the taught beliefs scores. The critic's columns compare its answer
+at cuts of its own rollouts, {questions} in a row and evenly over all cuts, with the
+exact value: by expectation over the grid, with and without a reference, and by greedy
+reading; *constant* predicts the mean.
 
 {table}
 
