@@ -12,11 +12,19 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "accredit"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-FOUNDATION = {"base_config", "functional", "protocols", "randomness", "types"}
+FOUNDATION = {
+    "base_config",
+    "functional",
+    "protocols",
+    "randomness",
+    "text",
+    "types",
+}
 STEP = {"collate", "credit", "critics", "decisions", "world"}
 ALLOWED: dict[str, set[str]] = {
     "functional": set(),
     "randomness": set(),
+    "text": set(),
     "base_config": set(),
     "types": set(),
     "protocols": {"types"},
@@ -45,6 +53,7 @@ THIRD_PARTY = {
     "types": {"torch", "jaxtyping"},
     "protocols": {"torch", "jaxtyping"},
     "randomness": {"numpy"},
+    "text": set(),
     "config": {"pydantic"},
 }
 """What the parts that anyone may import may in turn import from other projects."""

@@ -12,7 +12,10 @@ from synthetic_run import RECIPE, decode, synthetic_record
 
 from accredit.reports.environment import environment
 from accredit.reports.rollouts import rollout_rows
-from accredit.reports.run_directory import RunDirectory, without_lone_surrogates
+from accredit.reports.run_directory import (
+    RunDirectory,
+)
+from accredit.text import without_lone_surrogates
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from accredit.tasks.problems import (
     ColumnMapping,
     LoadedProblems,
     load_problems,
-    without_surrogates,
 )
+from accredit.text import without_lone_surrogates
 from accredit.types import Message
 
 GOOD = {"prompt": "1+1?", "answer": "2"}
@@ -194,11 +194,11 @@ def test_metadata_is_json_with_none_for_nan_and_text_for_dates():
 
 def test_b168_a_lone_surrogate_is_replaced_and_emoji_are_kept():
     """Case B168: 'a\\ud835b' must not reach a tokenizer, a file or a hash."""
-    assert without_surrogates("a\ud835b") == "a\ufffdb"
-    assert without_surrogates("a\udc00") == "a\ufffd"
-    assert without_surrogates("a\ud835") == "a\ufffd"
-    assert without_surrogates("😀é") == "😀é"
-    assert without_surrogates("\ud83d\ude00") == "😀"
+    assert without_lone_surrogates("a\ud835b") == "a\ufffdb"
+    assert without_lone_surrogates("a\udc00") == "a\ufffd"
+    assert without_lone_surrogates("a\ud835") == "a\ufffd"
+    assert without_lone_surrogates("😀é") == "😀é"
+    assert without_lone_surrogates("\ud83d\ude00") == "😀"
     row = {
         "prompt": "p\ud835",
         "answer": "a\ud835",
@@ -218,9 +218,9 @@ def test_b168_a_lone_surrogate_is_replaced_and_emoji_are_kept():
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_text_without_surrogates_is_utf8_and_clean_text_is_unchanged(text):
-    cleaned = without_surrogates(text)
+    cleaned = without_lone_surrogates(text)
     assert cleaned.encode("utf-8").decode("utf-8") == cleaned
-    assert without_surrogates(cleaned) == cleaned
+    assert without_lone_surrogates(cleaned) == cleaned
     if not any("\ud800" <= character <= "\udfff" for character in text):
         assert cleaned == text
 

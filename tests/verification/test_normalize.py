@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accredit.text import without_lone_surrogates
 from accredit.verification.normalize import (
     normalized,
     spelling,
     thousands_joined,
-    without_lone_surrogates,
 )
 
 ANSWERBENCH = Path(__file__).parents[3] / "shared" / "data" / "imo_answerbench_v2.csv"

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from accredit.text import without_lone_surrogates
+
 Row = dict[str, Any]
 """A JSON object."""
 
@@ -170,13 +172,6 @@ class RunDirectory:
 
     def _rollout_file(self, step: int) -> Path:
         return self._rollouts / f"step-{step:06d}.jsonl.zst"
-
-
-def without_lone_surrogates(text: str) -> str:
-    """Text that UTF-8 can hold: half a surrogate pair becomes U+FFFD."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def without_secrets(value: Any) -> Any:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from accredit.randomness import generator
-from accredit.reports.run_directory import without_lone_surrogates
 from accredit.reports.summary import decimal, signed
+from accredit.text import without_lone_surrogates
 
 MOST_TOKENS = 1200
 """Of one completion on the page; the rollout file keeps all."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from accredit.text import without_lone_surrogates
 from accredit.types import Message, Problem
 
 OnBadRow = Literal["stop", "skip"]
@@ -141,13 +142,6 @@ def unknown_name(kind: str, name: str, known: Sequence[str], source: str) -> str
     )
 
 
-def without_surrogates(text: str) -> str:
-    """`text` with U+FFFD for each lone surrogate; pairs become one character."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
 def shortened(value: object, limit: int = 60) -> str:
     """The beginning of `repr(value)`, for messages."""
     text = repr(value)
@@ -216,7 +210,7 @@ def _problem(number: int, row: object, columns: ColumnMapping) -> Problem:
         answer=_text(row, columns.answer, "answer"),
         split=DEFAULT_SPLIT if split is None else split,
         metadata={
-            without_surrogates(name): _json_value(name, row[name])
+            without_lone_surrogates(name): _json_value(name, row[name])
             for name in columns.metadata or ()
             if name in row
         },
@@ -231,7 +225,7 @@ def _messages(row: Mapping[str, object], columns: ColumnMapping) -> tuple[Messag
     if isinstance(value, str) and columns.messages is None:
         if not value.strip():
             raise _RowFault("empty prompt", f"column {column!r} holds only blanks")
-        return (Message("user", without_surrogates(value)),)
+        return (Message("user", without_lone_surrogates(value)),)
     if not isinstance(value, list | tuple):
         wanted = "a list of messages" if columns.messages else "text or messages"
         raise _RowFault(
@@ -262,7 +256,7 @@ def _message(turn: object) -> Message:
         raise _RowFault(
             "bad messages", f"content must be text, got {shortened(content)}"
         )
-    return Message(role, without_surrogates(content))
+    return Message(role, without_lone_surrogates(content))
 
 
 def _id(number: int, row: Mapping[str, object], column: str | None) -> str:
@@ -280,7 +274,7 @@ def _text(row: Mapping[str, object], column: str | None, what: str) -> str | Non
     if _is_missing(value) or (isinstance(value, str) and not value.strip()):
         return None
     if isinstance(value, str):
-        return without_surrogates(value)
+        return without_lone_surrogates(value)
     finite = isinstance(value, float) and math.isfinite(value)
     if finite or (isinstance(value, int) and not isinstance(value, bool)):
         return str(value)
@@ -297,7 +291,7 @@ def _is_missing(value: object) -> bool:
 def _json_value(name: str, value: object) -> object:
     """`value` as JSON holds it, clean of surrogates, with None for NaN."""
     if isinstance(value, str):
-        return without_surrogates(value)
+        return without_lone_surrogates(value)
     if _is_missing(value) or isinstance(value, bool | int):
         return None if _is_missing(value) else value
     if isinstance(value, float) and math.isfinite(value):
@@ -306,7 +300,7 @@ def _json_value(name: str, value: object) -> object:
         return [_json_value(name, item) for item in value]
     if isinstance(value, Mapping):
         return {
-            without_surrogates(str(key)): _json_value(name, item)
+            without_lone_surrogates(str(key)): _json_value(name, item)
             for key, item in value.items()
         }
     try:

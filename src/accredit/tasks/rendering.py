@@ -8,7 +8,8 @@ does not fit is left out, with a reason. A policy's text is never encoded again.
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from accredit.tasks.problems import shortened, without_surrogates
+from accredit.tasks.problems import shortened
+from accredit.text import without_lone_surrogates
 from accredit.types import Message, Problem, Prompt
 
 Tokenizer: TypeAlias = Any
@@ -120,7 +121,7 @@ def decode_completions(
     texts = tokenizer.batch_decode(
         spans, skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
-    return [without_surrogates(text) for text in texts]
+    return [without_lone_surrogates(text) for text in texts]
 
 
 def decoder(

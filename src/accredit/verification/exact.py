@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from accredit.text import without_lone_surrogates
 from accredit.types import Problem, Rollout, Verdict
 from accredit.verification.boxed import Extraction, box_or_text
-from accredit.verification.normalize import without_lone_surrogates
 from accredit.verification.screening import unscorable, without_gold
 
 

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from accredit.text import without_lone_surrogates
 from accredit.types import LARGEST_REWARD, Problem, Rollout, Verdict
-from accredit.verification.normalize import without_lone_surrogates
 from accredit.verification.pool import Failure, Outcome, Pool, StartError, Task
 from accredit.verification.screening import unscorable
 from accredit.verification.user_function import split_name

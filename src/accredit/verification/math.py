@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from accredit.text import without_lone_surrogates
 from accredit.types import Problem, Rollout, Verdict
 from accredit.verification.boxed import Extraction, last_box
 from accredit.verification.comparing import FACTORY, GOLD_READ
 from accredit.verification.normalize import (
     MAX_ANSWER_CHARACTERS,
     spelling,
-    without_lone_surrogates,
 )
 from accredit.verification.pool import Failure, Outcome, Pool, Task, plain_environment
 from accredit.verification.screening import unscorable, without_gold

@@ -6,6 +6,8 @@ import it. What two normalised answers are worth is `equivalence`'s business.
 
 import re
 
+from accredit.text import without_lone_surrogates
+
 MAX_ANSWER_CHARACTERS = 2000
 MAX_DEPTH = 50
 """Longer texts are no answers; the rewrites here are quadratic in the worst case."""
@@ -92,11 +94,6 @@ _BRACKETS = re.compile(r"\\\{|\\\}|[()\[\]]")
 _ARGUMENT_OF = re.compile(r"\\(?P<macro>frac|sqrt)(?![a-zA-Z])\s*")
 _EXPONENT = re.compile(r"\^\s*(-?\d+|-?[a-zA-Z](?![a-zA-Z])|\([^()]*\)|\\pi\b)")
 _LOOSE_SPACE = re.compile(r"(?<!\d)\s+|\s+(?!\d)")
-
-
-def without_lone_surrogates(text: str) -> str:
-    """Half surrogate pairs become U+FFFD; whole pairs the character they mean."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def thousands_joined(text: str) -> str:
