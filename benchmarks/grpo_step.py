@@ -44,17 +44,11 @@ from accredit.config import recipe_from
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.environments.single_turn import SingleTurn
 from accredit.functional.flops import ModelShape
+from accredit.records import State
 from accredit.reports.metrics import step_metrics
 from accredit.tasks.rendering import decoder, render_all
 from accredit.tasks.source import ShuffledPrompts
-from accredit.types import (
-    Message,
-    Problem,
-    Rollout,
-    Sampling,
-    State,
-    Verdict,
-)
+from accredit.types import Message, Problem, Rollout, Sampling, Verdict
 from accredit.world import Clock, TimedEngine, TimedVerifier, World
 
 GROUP_SIZE = 8

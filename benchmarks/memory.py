@@ -25,11 +25,11 @@ from rich.console import Console
 from accredit.assembly import assemble
 from accredit.config import recipe_from
 from accredit.loops.synchronous import Plan, train
+from accredit.records import Record, State
 from accredit.reports.environment import environment
 from accredit.reports.progress import TrainingProgress
 from accredit.reports.run_directory import RunDirectory
 from accredit.session import Session
-from accredit.types import Record, State
 
 FIRST = 10
 """Step from which memory must be flat."""

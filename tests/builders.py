@@ -2,12 +2,7 @@
 
 import torch
 
-from accredit.types import (
-    Problem,
-    Prompt,
-    Rollout,
-    StopReason,
-)
+from accredit.types import Problem, Prompt, Rollout, StopReason
 
 
 def empty_rollout(problem: Problem) -> Rollout:

@@ -6,7 +6,7 @@ from functools import lru_cache, partial
 import pytest
 
 from accredit.config import RunConfig, union_members
-from accredit.types import State
+from accredit.records import State
 from worlds import ALGORITHMS, algorithm, small_policy, small_world, steps
 
 Keys = dict[str, object]

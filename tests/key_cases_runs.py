@@ -17,10 +17,10 @@ from torch import Tensor
 from accredit.assembly import Assembly, assemble
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.learner.learner import Learner
+from accredit.records import Record, State
 from accredit.reports.evaluation import EvalResult
 from accredit.reports.run_directory import RunDirectory
 from accredit.session import TooManyInvalid, evaluate, start_training
-from accredit.types import Record, State
 from runs import small_config
 from tiny_models import tiny_qwen3
 from worlds import LetterVerifier

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from accredit.protocols import Aggregation, Critic, PolicyLoss
-from accredit.types import Batch, Credit
+from accredit.records import Credit
+from accredit.types import Batch
 
 HORIZON = 3
 VOCAB = 2

@@ -26,6 +26,7 @@ from accredit.functional.policy_losses import (
 )
 from accredit.learner.update import UpdateTensors, weighted_losses
 from accredit.protocols import Objective
+from accredit.records import State
 from accredit.reports.metrics import step_metrics
 from accredit.tasks.rendering import decoder, render
 from accredit.types import (
@@ -36,7 +37,6 @@ from accredit.types import (
     Prompt,
     Rollout,
     Sampling,
-    State,
     StopReason,
     Verdict,
 )

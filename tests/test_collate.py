@@ -6,15 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accredit.collate import collate
-from accredit.types import (
-    Group,
-    Message,
-    Problem,
-    Prompt,
-    Rollout,
-    StopReason,
-    Verdict,
-)
+from accredit.types import Group, Message, Problem, Prompt, Rollout, StopReason, Verdict
 
 
 def prompt(name: str, *token_ids: int) -> Prompt:

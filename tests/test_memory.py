@@ -11,11 +11,11 @@ import torch
 from accredit.assembly import assemble
 from accredit.config import recipe_from
 from accredit.loops.synchronous import Plan, train
+from accredit.records import State
 from accredit.reports.environment import environment
 from accredit.reports.progress import TrainingProgress
 from accredit.reports.run_directory import RunDirectory
 from accredit.session import Session
-from accredit.types import State
 from tiny_models import tiny_qwen3
 from worlds import algorithm, small_world
 

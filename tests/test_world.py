@@ -8,12 +8,11 @@ import torch
 
 from accredit.collate import collate
 from accredit.functional.flops import ModelShape
+from accredit.records import Cost, PolicyUpdate
 from accredit.types import (
     Completion,
-    Cost,
     Group,
     Message,
-    PolicyUpdate,
     Problem,
     Prompt,
     Request,

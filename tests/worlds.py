@@ -22,18 +22,16 @@ from accredit.learner.learner import Learner
 from accredit.learner.options import LearnerOptions
 from accredit.learner.schedules import Schedule
 from accredit.protocols import Objective
+from accredit.records import PolicyUpdate, Record, State
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import (
     Batch,
     Group,
     Message,
-    PolicyUpdate,
     Problem,
     Prompt,
-    Record,
     Rollout,
     Sampling,
-    State,
     StopReason,
     Verdict,
 )

@@ -41,4 +41,5 @@ def collate(groups: Sequence[Group]) -> Batch:
             [not rollout.stop_reason.finished for rollout in rollouts]
         ),
         group_index=torch.arange(len(groups)).repeat_interleave(group_sizes),
+        prompts=tuple(rollout.prompt for rollout in rollouts),
     )

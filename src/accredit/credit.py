@@ -22,7 +22,8 @@ from accredit.functional.advantages import (
 from accredit.functional.baselines import group_deviation, scaled_by_deviation
 from accredit.functional.masked import whitened
 from accredit.functional.shaping import terminal_rewards
-from accredit.types import Batch, Credit
+from accredit.records import Credit
+from accredit.types import Batch
 
 Deviation = Callable[
     [

@@ -12,11 +12,11 @@ from typing import Any, Protocol, runtime_checkable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from accredit.records import PolicyUpdate
 from accredit.types import (
     Batch,
     Completion,
     Group,
-    PolicyUpdate,
     Problem,
     Prompt,
     Request,

@@ -26,6 +26,7 @@ from accredit.learner.checkpoint import (
 )
 from accredit.learner.learner import MODEL_FOLDER
 from accredit.loops.synchronous import Plan, is_due, train
+from accredit.records import Cost, Record, State
 from accredit.reports.alarms import PATIENCE, new_warning_lines
 from accredit.reports.environment import environment
 from accredit.reports.evaluation import EvalResult, evaluation
@@ -35,12 +36,7 @@ from accredit.reports.progress import TrainingProgress, final_table
 from accredit.reports.rollouts import rollout_rows
 from accredit.reports.run_directory import RunDirectory
 from accredit.reports.trackers import Guarded, open_tracker, require_tracker
-from accredit.types import (
-    Cost,
-    Record,
-    Sampling,
-    State,
-)
+from accredit.types import Sampling
 from accredit.world import rollout_cost
 
 DATA_FILE = "data.json"

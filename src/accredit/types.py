@@ -2,7 +2,8 @@
 
     Problem --tokenizer--> Prompt --engine, environment--> Rollout --verifier--> Verdict
     Prompt + (Rollout, Verdict) x group_size --> Group --collate--> Batch
-    Batch --critic--> values --credit rule--> Credit --learner--> PolicyUpdate
+
+What a step makes of a batch is in `records`.
 
 Alignment law: index t of every per-token tensor speaks about `token_ids[t]`; `values`
 has one more column, because a sequence of T tokens has T + 1 prefixes and `values[t]`
@@ -14,7 +15,7 @@ and no algorithm.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -249,6 +250,8 @@ class Batch:
     """True where something would have followed: out of tokens, or cut at a chunk."""
     group_index: Int[Tensor, " rollout"]
     """Which group each rollout belongs to, 0..num_groups-1, in order."""
+    prompts: tuple[Prompt, ...] = ()
+    """Of each rollout; empty where nobody asks."""
 
     def __post_init__(self) -> None:
         shapes = {
@@ -265,6 +268,7 @@ class Batch:
             "verified": len(self.verified),
             "truncated": len(self.truncated),
             "group_index": len(self.group_index),
+            "prompts": len(self.prompts) or len(self.token_ids),
         }
         if len(set(rows.values())) != 1:
             raise ValueError(f"a batch needs one row a rollout, got {rows}")
@@ -292,102 +296,5 @@ class Batch:
             self.verified[index],
             self.truncated[index],
             self.group_index[index],
+            tuple(self.prompts[i] for i in _integers(index)) if self.prompts else (),
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Credit:
-    """What each sampled token is worth, and what a critic should have said."""
-
-    advantages: Float[Tensor, "rollout token"]
-    """Reward units; exactly 0 where not trainable."""
-    value_targets: Float[Tensor, "rollout prefix"] | None = None
-    """None where the critic has no parameters."""
-
-
-@dataclass(frozen=True, eq=False)
-class PolicyUpdate:
-    """What the learner did with one batch; all per-token tensors align with it."""
-
-    old_logprobs: Float[Tensor, "rollout token"]
-    logprobs: Float[Tensor, "rollout token"]
-    """As seen by the optimizer step that used the row, before that step."""
-    entropies: Float[Tensor, "rollout token"]
-    """Nats, at the sampling temperature, where sampled."""
-    reference_logprobs: Float[Tensor, "rollout token"] | None
-    losses: tuple[float, ...]
-    """The optimised scalar of each optimizer step; NaN where it had no token."""
-    gradient_norms: tuple[float, ...]
-    """L2, before clipping; NaN where the step was skipped."""
-    learning_rate: float
-    num_skipped: int
-    """Optimizer steps left out because loss or gradient was not finite, or empty."""
-    num_forward_tokens: int
-    num_backward_tokens: int
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a step spent; sums up over a run. FLOPs are counts, not rates."""
-
-    decode_flops: float = 0.0
-    prefill_flops: float = 0.0
-    train_flops: float = 0.0
-    evaluation_flops: float = 0.0
-    tokens_generated: int = 0
-    num_verifications: int = 0
-
-    def __add__(self, other: "Cost") -> "Cost":
-        return Cost(
-            self.decode_flops + other.decode_flops,
-            self.prefill_flops + other.prefill_flops,
-            self.train_flops + other.train_flops,
-            self.evaluation_flops + other.evaluation_flops,
-            self.tokens_generated + other.tokens_generated,
-            self.num_verifications + other.num_verifications,
-        )
-
-    @property
-    def total_flops(self) -> float:
-        """The full ledger."""
-        return (
-            self.decode_flops
-            + self.prefill_flops
-            + self.train_flops
-            + self.evaluation_flops
-        )
-
-
-@dataclass(frozen=True)
-class State:
-    """All that an algorithm carries between steps; a checkpoint saves it whole."""
-
-    step: int = 0
-    num_drawn: int = 0
-    """Problems drawn so far; with the seed it fixes which come next."""
-    cost: Cost = Cost()
-    counters: Mapping[str, int] = field(default_factory=lambda: EMPTY)
-    """Running counts (skipped steps, dropped groups, ...), by metric name."""
-    memory: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    """An algorithm's own buffers and gates, as JSON values."""
-
-    def advance(self, cost: Cost, **changes: Any) -> "State":
-        """The state after one more step that spent `cost`."""
-        return replace(self, step=self.step + 1, cost=self.cost + cost, **changes)
-
-
-@dataclass(frozen=True, eq=False)
-class Record:
-    """Everything one step saw and did: what metrics and `inspect` are made from."""
-
-    groups: tuple[Group, ...]
-    batch: Batch
-    shaped_rewards: Float[Tensor, " rollout"]
-    values: Float[Tensor, "rollout prefix"]
-    credit: Credit
-    policy: PolicyUpdate | None
-    """None when nothing could be trained on and the update was skipped."""
-    cost: Cost
-    times_s: Mapping[str, float]
-    counts: Mapping[str, int] = field(default_factory=lambda: EMPTY)
-    """What happened this step that must not stay silent, by metric name."""

@@ -26,12 +26,11 @@ from accredit.protocols import (
     ProblemSource,
     Verifier,
 )
+from accredit.records import Cost, PolicyUpdate
 from accredit.types import (
     Batch,
     Completion,
-    Cost,
     Group,
-    PolicyUpdate,
     Problem,
     Request,
     Rollout,

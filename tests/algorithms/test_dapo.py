@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from accredit.functional.flops import decode_flops
+from accredit.records import State
 from accredit.reports.metrics import step_metrics
-from accredit.types import State
 from worlds import (
     ScriptedEnvironment,
     algorithm,

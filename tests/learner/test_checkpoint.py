@@ -19,7 +19,7 @@ from accredit.learner.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
-from accredit.types import Cost, State
+from accredit.records import Cost, State
 
 
 def writer(text: str) -> Callable[[Path], None]:

@@ -16,7 +16,7 @@ from accredit.functional.divergences import kl_k3
 from accredit.learner.learner import Learner
 from accredit.learner.schedules import Schedule, cosine
 from accredit.protocols import Objective
-from accredit.types import PolicyUpdate
+from accredit.records import PolicyUpdate
 
 SCHEDULE = Schedule(peak=1e-2, decay=cosine, num_warmup_updates=2, num_updates=9)
 OBJECTIVE = replace(

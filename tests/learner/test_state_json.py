@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accredit.learner.state_json import state_from_json, state_json
-from accredit.types import Cost, State
+from accredit.records import Cost, State
 
 VALUES = st.recursive(
     st.none()

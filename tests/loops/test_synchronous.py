@@ -6,13 +6,8 @@ import pytest
 import torch
 
 from accredit.loops.synchronous import Observer, Plan, is_due, train
-from accredit.types import (
-    Batch,
-    Cost,
-    Credit,
-    Record,
-    State,
-)
+from accredit.records import Cost, Credit, Record, State
+from accredit.types import Batch
 
 
 class Diary:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from synthetic_run import synthetic_record, write_synthetic_run
 
+from accredit.records import Record
 from accredit.reports.run_directory import RunDirectory
-from accredit.types import Record
 
 
 @pytest.fixture

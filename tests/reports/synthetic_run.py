@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from accredit.records import Cost, Credit, PolicyUpdate, Record, State
 from accredit.reports.environment import environment
 from accredit.reports.evaluation import evaluation
 from accredit.reports.metrics import step_metrics
@@ -14,16 +15,11 @@ from accredit.reports.rollouts import rollout_rows
 from accredit.reports.run_directory import RunDirectory
 from accredit.types import (
     Batch,
-    Cost,
-    Credit,
     Group,
     Message,
-    PolicyUpdate,
     Problem,
     Prompt,
-    Record,
     Rollout,
-    State,
     StopReason,
     Verdict,
 )

@@ -12,17 +12,9 @@ import pytest
 import torch
 from synthetic_run import collated, problem_prompt, rollout, synthetic_record
 
+from accredit.records import Cost, Credit, PolicyUpdate, Record, State
 from accredit.reports.metrics import is_timing, step_metrics
-from accredit.types import (
-    Cost,
-    Credit,
-    Group,
-    PolicyUpdate,
-    Record,
-    State,
-    StopReason,
-    Verdict,
-)
+from accredit.types import Group, StopReason, Verdict
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 

@@ -17,13 +17,7 @@ from accredit.tasks.reasoning_gym import (
     known_data_sets,
     load_reasoning_gym,
 )
-from accredit.types import (
-    Message,
-    Problem,
-    Prompt,
-    Rollout,
-    StopReason,
-)
+from accredit.types import Message, Problem, Prompt, Rollout, StopReason
 
 package = pytest.importorskip("reasoning_gym")
 

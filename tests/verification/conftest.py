@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from accredit.types import (
-    Message,
-    Problem,
-    Prompt,
-    Rollout,
-    StopReason,
-)
+from accredit.types import Message, Problem, Prompt, Rollout, StopReason
 from accredit.verification.pool import Pool, Task
 
 Item = tuple[Problem, str, Rollout]

@@ -32,7 +32,8 @@ from accredit.credit import normalized_outcome_credit
 from accredit.critics.group import GroupMean
 from accredit.functional.aggregation import token_mean
 from accredit.functional.shaping import soft_overlong_penalty
-from accredit.types import Batch, Group, State
+from accredit.records import State
+from accredit.types import Batch, Group
 from accredit.world import World
 
 

@@ -19,15 +19,8 @@ from torch import Tensor
 from accredit.collate import collate
 from accredit.protocols import Critic, Objective
 from accredit.randomness import keyed_seed
-from accredit.types import (
-    Batch,
-    Cost,
-    Credit,
-    Group,
-    PolicyUpdate,
-    Record,
-    State,
-)
+from accredit.records import Cost, Credit, PolicyUpdate, Record, State
+from accredit.types import Batch, Group
 from accredit.world import World, rollout_cost, update_cost
 
 

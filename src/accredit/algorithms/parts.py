@@ -16,7 +16,8 @@ from accredit.protocols import (
     Objective,
     PolicyLoss,
 )
-from accredit.types import Batch, Cost
+from accredit.records import Cost
+from accredit.types import Batch
 from accredit.world import World, forward_cost
 
 

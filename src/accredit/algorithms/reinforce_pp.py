@@ -26,7 +26,7 @@ from accredit.credit import batch_whitened_credit
 from accredit.critics.group import ZeroBaseline
 from accredit.functional.aggregation import token_mean
 from accredit.functional.policy_losses import clipped_surrogate
-from accredit.types import Record, State
+from accredit.records import Record, State
 from accredit.world import World
 
 

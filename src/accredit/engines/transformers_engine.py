@@ -16,12 +16,7 @@ from accredit.engines import lean_decoder
 from accredit.engines.lean_decoder import LeanDecoder
 from accredit.engines.module_decoder import ModuleDecoder, evaluation_mode
 from accredit.engines.sampling import Uniforms, sampled_tokens
-from accredit.types import (
-    Completion,
-    Request,
-    Sampling,
-    StopReason,
-)
+from accredit.types import Completion, Request, Sampling, StopReason
 
 COMPACT_BELOW = 7 / 8
 """Share of unfinished rows under which the finished ones leave the batch."""

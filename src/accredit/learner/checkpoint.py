@@ -25,7 +25,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from accredit.learner.state_json import state_from_json, state_json
-from accredit.types import State
+from accredit.records import State
 
 STATE = "state.json"
 MANIFEST = "manifest.json"

@@ -41,7 +41,8 @@ from accredit.learner.update import (
     weighted_losses,
 )
 from accredit.protocols import Objective
-from accredit.types import Batch, PolicyUpdate
+from accredit.records import PolicyUpdate
+from accredit.types import Batch
 
 MODEL_FOLDER = "model"
 OPTIMIZER_FILE = "optimizer.safetensors"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
-from accredit.types import Cost, State
+from accredit.records import Cost, State
 
 SCHEMA = 1
 

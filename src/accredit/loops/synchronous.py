@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from accredit.types import Record, State
+from accredit.records import Record, State
 
 Step = Callable[[State], tuple[State, Record]]
 

@@ -13,13 +13,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from accredit.functional.divergences import kl_k3
-from accredit.types import (
-    Group,
-    PolicyUpdate,
-    Record,
-    State,
-    StopReason,
-)
+from accredit.records import PolicyUpdate, Record, State
+from accredit.types import Group, StopReason
 
 Metrics = dict[str, float | int]
 Tokens = Float[Tensor, " token"]

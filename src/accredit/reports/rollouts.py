@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from accredit.types import Record
+from accredit.records import Record
 
 Decode = Callable[[Sequence[int]], str]
 """Token ids to text, special tokens kept."""

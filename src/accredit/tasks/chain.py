@@ -18,12 +18,7 @@ import numpy as np
 from jaxtyping import Float
 
 from accredit.randomness import generator
-from accredit.types import (
-    Message,
-    Problem,
-    Rollout,
-    Verdict,
-)
+from accredit.types import Message, Problem, Rollout, Verdict
 from accredit.verification.boxed import last_box
 
 OPERATORS = "+-*"

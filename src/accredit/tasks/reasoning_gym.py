@@ -26,13 +26,7 @@ from accredit.tasks.problems import (
     load_problems,
     unknown_name,
 )
-from accredit.types import (
-    EMPTY,
-    LARGEST_REWARD,
-    Problem,
-    Rollout,
-    Verdict,
-)
+from accredit.types import EMPTY, LARGEST_REWARD, Problem, Rollout, Verdict
 from accredit.verification.boxed import last_box
 from accredit.verification.pool import plain_environment
 

@@ -19,12 +19,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from accredit.randomness import generator
-from accredit.types import (
-    Message,
-    Problem,
-    Rollout,
-    Verdict,
-)
+from accredit.types import Message, Problem, Rollout, Verdict
 
 MAP = """\
 #.......

@@ -1,11 +1,6 @@
 """What every verifier asks first: is there anything to score?"""
 
-from accredit.types import (
-    Problem,
-    Rollout,
-    StopReason,
-    Verdict,
-)
+from accredit.types import Problem, Rollout, StopReason, Verdict
 
 
 def unscorable(problem: Problem, rollout: Rollout) -> Verdict | None:

@@ -1,0 +1,177 @@
+"""The nouns of a step: what is made of a batch, what it cost, what is remembered.
+
+    Batch --critic--> values --credit rule--> Credit --learner--> PolicyUpdate
+    Batch, PolicyChange --value targets--> ValueTargets --critic--> CriticUpdate
+
+Alignment is that of `types`: index t of a per-token tensor speaks about `token_ids[t]`,
+`values` has one more column. The value that credits token t, its target and its weight
+share the index t: V of `token_ids[:t]`, read where the logits that predict t are.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from accredit.types import EMPTY, Batch, Group
+
+
+@dataclass(frozen=True, eq=False)
+class Credit:
+    """What each sampled token is worth, and what a critic should have said."""
+
+    advantages: Float[Tensor, "rollout token"]
+    """Reward units; exactly 0 where not trainable."""
+    value_targets: Float[Tensor, "rollout prefix"] | None = None
+    """None where the critic has no parameters."""
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyUpdate:
+    """What the learner did with one batch; all per-token tensors align with it."""
+
+    old_logprobs: Float[Tensor, "rollout token"]
+    logprobs: Float[Tensor, "rollout token"]
+    """As seen by the optimizer step that used the row, before that step."""
+    entropies: Float[Tensor, "rollout token"]
+    """Nats, at the sampling temperature, where sampled."""
+    reference_logprobs: Float[Tensor, "rollout token"] | None
+    losses: tuple[float, ...]
+    """The optimised scalar of each optimizer step; NaN where it had no token."""
+    gradient_norms: tuple[float, ...]
+    """L2, before clipping; NaN where the step was skipped."""
+    learning_rate: float
+    num_skipped: int
+    """Optimizer steps left out because loss or gradient was not finite, or empty."""
+    num_forward_tokens: int
+    num_backward_tokens: int
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyChange:
+    """How an update moved the policy on the very tokens it was made from."""
+
+    old_logprobs: Float[Tensor, "rollout token"]
+    """The trainer's, before the update."""
+    new_logprobs: Float[Tensor, "rollout token"]
+    """The trainer's, after it."""
+    accepted: Bool[Tensor, "rollout token"]
+    """True where the ratio lies in the range that a critic is corrected for."""
+
+    @property
+    def ratios(self) -> Float[Tensor, "rollout token"]:
+        """new / old of each token, as probabilities."""
+        return (self.new_logprobs - self.old_logprobs).exp()
+
+
+@dataclass(frozen=True, eq=False)
+class ValueTargets:
+    """What a critic should have said of the prefix before each of some tokens."""
+
+    targets: Float[Tensor, "rollout token"]
+    """Reward units; a corrected target may lie outside the range of the rewards."""
+    weights: Float[Tensor, "rollout token"]
+    """Of each prefix's loss, >= 0; 1 is plain."""
+    where: Bool[Tensor, "rollout token"]
+    """True at what is trained on; the summed loss is divided by how many there are."""
+
+    def __post_init__(self) -> None:
+        shapes = {self.targets.shape, self.weights.shape, self.where.shape}
+        if len(shapes) != 1:
+            raise ValueError(
+                "targets, weights and where must have one shape, got "
+                f"{[tuple(shape) for shape in shapes]}"
+            )
+        if bool((self.weights[self.where] < 0).any()):
+            raise ValueError("weights of a value loss must be >= 0")
+
+    def rows(self, index: Tensor) -> "ValueTargets":
+        """The named rows."""
+        return ValueTargets(self.targets[index], self.weights[index], self.where[index])
+
+
+@dataclass(frozen=True)
+class CriticUpdate:
+    """What a critic with parameters did with one batch."""
+
+    losses: tuple[float, ...]
+    """Of each optimizer step; NaN where it had no prefix."""
+    gradient_norms: tuple[float, ...]
+    """L2, before clipping; NaN where the step was skipped."""
+    learning_rate: float
+    num_skipped: int
+    """Steps left out because loss or gradient was not finite, or nothing was asked."""
+    train_flops: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a step spent; sums up over a run. FLOPs are counts, not rates."""
+
+    decode_flops: float = 0.0
+    prefill_flops: float = 0.0
+    train_flops: float = 0.0
+    evaluation_flops: float = 0.0
+    tokens_generated: int = 0
+    num_verifications: int = 0
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(
+            self.decode_flops + other.decode_flops,
+            self.prefill_flops + other.prefill_flops,
+            self.train_flops + other.train_flops,
+            self.evaluation_flops + other.evaluation_flops,
+            self.tokens_generated + other.tokens_generated,
+            self.num_verifications + other.num_verifications,
+        )
+
+    @property
+    def total_flops(self) -> float:
+        """The full ledger."""
+        return (
+            self.decode_flops
+            + self.prefill_flops
+            + self.train_flops
+            + self.evaluation_flops
+        )
+
+
+@dataclass(frozen=True)
+class State:
+    """All that an algorithm carries between steps; a checkpoint saves it whole."""
+
+    step: int = 0
+    num_drawn: int = 0
+    """Problems drawn so far; with the seed it fixes which come next."""
+    cost: Cost = Cost()
+    counters: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    """Running counts (skipped steps, dropped groups, ...), by metric name."""
+    memory: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    """An algorithm's own buffers and gates, as JSON values."""
+
+    def advance(self, cost: Cost, **changes: Any) -> "State":
+        """The state after one more step that spent `cost`."""
+        return replace(self, step=self.step + 1, cost=self.cost + cost, **changes)
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """Everything one step saw and did: what metrics and `inspect` are made from."""
+
+    groups: tuple[Group, ...]
+    batch: Batch
+    shaped_rewards: Float[Tensor, " rollout"]
+    values: Float[Tensor, "rollout prefix"]
+    credit: Credit
+    policy: PolicyUpdate | None
+    """None when nothing could be trained on and the update was skipped."""
+    cost: Cost
+    times_s: Mapping[str, float]
+    counts: Mapping[str, int] = field(default_factory=lambda: EMPTY)
+    """What happened this step that must not stay silent, by metric name."""
+    critic: CriticUpdate | None = None
+    """None where the critic has no parameters."""
+    change: PolicyChange | None = None
+    """None where no forward pass was spent on it."""
