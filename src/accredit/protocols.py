@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from accredit.records import PolicyUpdate
+from accredit.records import CriticUpdate, PolicyUpdate, ValueTargets
 from accredit.types import (
     Batch,
     Completion,
@@ -128,6 +128,30 @@ class Critic(Protocol):
     def values(
         self, batch: Batch, rewards: Float[Tensor, " rollout"]
     ) -> Float[Tensor, "rollout prefix"]: ...
+
+
+@runtime_checkable
+class TrainableCritic(Critic, Protocol):
+    """A critic with parameters; rewards of a batch are only checked against its range.
+
+    `update` takes as many optimizer steps as the critic's own options say; `warming_up`
+    takes those of a step in which it alone learns.
+    """
+
+    @property
+    def num_warmup_steps(self) -> int:
+        """First steps of a run in which the critic alone learns."""
+        ...
+
+    def values_flops(self, batch: Batch) -> float: ...
+
+    def update(
+        self, batch: Batch, wanted: ValueTargets, seed: int, *, warming_up: bool
+    ) -> CriticUpdate: ...
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> None: ...
 
 
 @runtime_checkable
