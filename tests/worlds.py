@@ -3,8 +3,10 @@
 Everything but the verifier is what a run has; no file, no tokenizer, no process.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,20 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from accredit.algorithms.build import build_algorithm
+from accredit.algorithms.build import Supplies, build_algorithm
+from accredit.algorithms.opd import PolicyAsTeacher, ShownTeacher, Teacher
 from accredit.algorithms.outcome_step import Algorithm
 from accredit.config import RunConfig, recipe_from, union_members
+from accredit.critics.build import build_critic
+from accredit.critics.configs import ValueHeadConfig
+from accredit.critics.value_head import ValueHeadCritic
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.environments.single_turn import SingleTurn
 from accredit.functional.flops import ModelShape
 from accredit.learner.learner import Learner
 from accredit.learner.options import LearnerOptions
 from accredit.learner.schedules import Schedule
+from accredit.learner.teacher import Teacher as FrozenTeacher
 from accredit.protocols import Objective
 from accredit.records import PolicyUpdate, Record, State
 from accredit.tasks.source import ShuffledPrompts
@@ -28,6 +35,7 @@ from accredit.types import (
     Batch,
     Group,
     Message,
+    Opening,
     Problem,
     Prompt,
     Rollout,
@@ -125,14 +133,75 @@ def small_world(
     )
 
 
-def algorithm(name: str, max_new_tokens: int = BUDGET, **keys: Any) -> Algorithm:
-    """An algorithm as a recipe names it; three prompts and four siblings by default."""
-    section = {"name": name, "prompts_per_step": 3, "group_size": 4} | keys
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "ppo": {"critic": {"warmup_steps": 0, "learning_rate": 1e-2}},
+    "sao": {"critic": {"warmup_steps": 0, "learning_rate": 1e-2}},
+    "pact": {"critic": {"warmup_steps": 0, "learning_rate": 1e-2}},
+    "opd": {"teacher": "TEACHER"},
+    "vine": {"num_continuations": 4, "chunk_length": 2},
+}
+"""What a test gets that does not say: sizes and rates for a model of one layer."""
+
+
+def algorithm(
+    name: str, max_new_tokens: int = BUDGET, world: World | None = None, **keys: Any
+) -> Algorithm:
+    """An algorithm as a recipe names it; three prompts and four siblings by default.
+
+    Keys of the critic are dotted (`critic.trunk`) or a mapping. A critic's backbone is
+    `small_policy`, or that of the world's learner.
+    """
+    section = {"name": name, "prompts_per_step": 3, "group_size": 4}
+    section |= copy.deepcopy(DEFAULTS.get(name, {}))
+    for key, value in keys.items():
+        outer, _, inner = key.partition(".")
+        if inner:
+            section.setdefault(outer, {})[inner] = value
+        elif isinstance(value, dict):
+            section[outer] = {**section.get(outer, {}), **value}
+        else:
+            section[outer] = value
     recipe = {
         "algorithm": section,
         "sampling": {"max_new_tokens": max_new_tokens},
     }
-    return build_algorithm(recipe_from(recipe, "test").algorithm, max_new_tokens)
+    config = recipe_from(recipe, "test")
+    learner = world.learner if world is not None else None
+    critic = None if config.critic is None else small_critic(config.critic, learner)
+    teacher = small_teacher(config.algorithm, learner) if name == "opd" else None
+    supplies = Supplies(max_new_tokens, critic, teacher)
+    return build_algorithm(config.algorithm, supplies)
+
+
+def small_critic(config: ValueHeadConfig, learner: Any = None) -> ValueHeadCritic:
+    """A critic on the learner's model, or on a fresh `small_policy`."""
+    model = small_policy() if learner is None else learner.model
+    return build_critic(config, policy_model=model, policy_tokenizer=None, show=spelled)
+
+
+def small_teacher(config: Any, learner: Any = None) -> Teacher:
+    """`lover_of_a`, or the learner's own policy, shown the template if there is one."""
+    teacher: Teacher = FrozenTeacher(lover_of_a())
+    if config.teacher == "self":
+        teacher = PolicyAsTeacher(learner, ModelShape.from_config(learner.model.config))
+    if not config.template:
+        return teacher
+    return ShownTeacher(teacher, partial(spelled, config.template))
+
+
+def spelled(template: str, prompt: Prompt) -> tuple[int, ...]:
+    """A template as letters, {prompt} being the prompt's own."""
+    written = "".join(LETTERS[i] for i in prompt.token_ids)
+    text = template.replace("{prompt}", written)
+    return tuple(LETTERS.index(letter) for letter in text)
+
+
+@cache
+def lover_of_a() -> PreTrainedModel:
+    """A policy that has learned to write little but the letter a."""
+    world = small_world(seed=1, rate=5e-2)
+    steps(algorithm("grpo"), world, 25)
+    return copy.deepcopy(world.learner.model)
 
 
 def steps(
@@ -211,6 +280,16 @@ class ScriptedEnvironment:
         self.keys.append(key)
         self.asked.append([prompt.problem.id for prompt in prompts])
         return self.script[len(self.keys) - 1]
+
+    def continue_from(
+        self,
+        openings: Sequence[Opening],
+        group_size: int,
+        sampling: Sampling,
+        key: tuple[int | str, ...],
+    ) -> list[Group]:
+        prompts = [opening.prompt for opening in openings]
+        return self.roll_out(prompts, group_size, sampling, key)
 
 
 @dataclass

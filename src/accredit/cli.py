@@ -76,6 +76,40 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Calibrate:
+    """Says how far a critic can be trusted, from a run or from a table of groups."""
+
+    source: Annotated[Positional[Path], arg(metavar="RUN_OR_CSV")]
+    """Folder of a run, or a CSV file with the columns mean_reward, mean_value, share_f
+    and reference_shown."""
+    json: Annotated[bool, FlagCreatePairsOff] = False
+    """Prints one JSON object in place of tables."""
+    plot: Annotated[Path | None, arg(metavar="FILE")] = None
+    """Draws the reliability diagram into this .png or .svg file."""
+    seed: int = 0
+    """Of the bootstrap."""
+    last: Annotated[int | None, arg(metavar="N")] = None
+    """Reads the newest N steps that the run kept rollouts of, in place of all."""
+    fresh: Annotated[bool, FlagCreatePairsOff] = False
+    """Rolls out held-out problems with the run's newest policy, and values them with
+    its newest critic alone. Keys may follow: --evaluation.max_problems 64."""
+
+    def __call__(self, overrides: Sequence[str]) -> int:
+        """Runs the command."""
+        from accredit.commands import calibrate
+
+        return calibrate(
+            self.source,
+            self.json,
+            self.plot,
+            self.seed,
+            self.last,
+            self.fresh,
+            overrides,
+        )
+
+
+@dataclass(frozen=True)
 class Tasks:
     """Lists the tasks and what can be set about each, or about one."""
 
@@ -101,6 +135,26 @@ class Algorithms:
 
 
 @dataclass(frozen=True)
+class Lab:
+    """Tries every statement of the theory of credit on random trees."""
+
+    seed: int = 0
+    """Of the trees and of all that is drawn on them."""
+    trees: int = 12
+    """How many each statement is tried on."""
+    json: Annotated[bool, FlagCreatePairsOff] = False
+    """Prints one JSON object in place of a table."""
+    plots: Annotated[Path | None, arg(metavar="DIR")] = None
+    """Writes a picture per theorem there as well."""
+
+    def __call__(self, overrides: Sequence[str]) -> int:
+        """Runs the command."""
+        from accredit.commands import lab
+
+        return lab(self.seed, self.trees, self.json, self.plots, overrides)
+
+
+@dataclass(frozen=True)
 class Doctor:
     """Checks this machine: versions, threads, accelerator, extras, packaged model."""
 
@@ -115,13 +169,15 @@ Command = Union[  # noqa: UP007 - tyro reads subcommands from a Union
     Annotated[Train, subcommand("train")],
     Annotated[Eval, subcommand("eval")],
     Annotated[Report, subcommand("report")],
+    Annotated[Calibrate, subcommand("calibrate")],
     Annotated[Tasks, subcommand("tasks")],
     Annotated[Algorithms, subcommand("algorithms")],
+    Annotated[Lab, subcommand("lab")],
     Annotated[Doctor, subcommand("doctor")],
 ]
 
 
-NAMES = ("train", "eval", "report", "tasks", "algorithms", "doctor")
+NAMES = ("train", "eval", "report", "calibrate", "tasks", "algorithms", "lab", "doctor")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -177,7 +233,13 @@ def separated(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def option_names(command: str) -> list[str]:
     """Options that a command has itself."""
-    kinds = {"train": Train, "eval": Eval, "report": Report}
+    kinds = {
+        "train": Train,
+        "eval": Eval,
+        "report": Report,
+        "calibrate": Calibrate,
+        "lab": Lab,
+    }
     known = fields(kinds[command]) if command in kinds else ()
     names = [field.name.replace("_", "-") for field in known]
     return ["help", *names, *(f"no-{name}" for name in names)]

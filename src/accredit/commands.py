@@ -137,6 +137,46 @@ def report(runs: Sequence[Path], overrides: Sequence[str]) -> int:
     return DONE
 
 
+def calibrate(
+    source: Path,
+    as_json: bool,
+    plot: Path | None,
+    seed: int,
+    last: int | None,
+    fresh: bool,
+    overrides: Sequence[str],
+) -> int:
+    """Compares a critic's values with what came, and prints or draws how far off."""
+    if not fresh:
+        refuse(overrides)
+    if last is not None and (fresh or last < 1):
+        raise RecipeError(
+            f"--last must be at least 1 and goes without --fresh, got {last}"
+        )
+    if seed < 0:
+        raise RecipeError(f"--seed must be at least 0, got {seed}")
+    from accredit.reports.calibration import group_figures
+    from accredit.reports.calibration_plots import require_picture, save_calibration
+    from accredit.reports.calibration_sources import read_source
+    from accredit.reports.calibration_tables import calibration_tables
+
+    if plot is not None:
+        require_picture(plot)
+    if fresh:
+        from accredit.calibrating import fresh_calibration
+
+        found = fresh_calibration(source, overrides)
+    else:
+        found = read_source(source, last)
+    if plot is not None:
+        save_calibration(found, plot, seed)
+    if as_json:
+        print(json.dumps(group_figures(found.groups), allow_nan=False))
+        return DONE
+    console().print(calibration_tables(found, seed))
+    return DONE
+
+
 def tasks(task: str | None, overrides: Sequence[str]) -> int:
     """Prints the tasks and their keys, or those of one."""
     refuse(overrides)
@@ -171,6 +211,34 @@ def algorithm_header(name: str) -> tuple[str, str]:
     text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     papers = re.findall(r"arXiv:(\d{4}\.\d{5})", text)
     return text.partition("\n")[0], f"arXiv:{papers[0]}" if papers else ""
+
+
+def lab(
+    seed: int,
+    trees: int,
+    as_json: bool,
+    plots: Path | None,
+    overrides: Sequence[str],
+) -> int:
+    """Tries the theory on random trees; draws it where a folder is given."""
+    refuse(overrides)
+    from accredit.theory.lab import results
+    from accredit.theory.magnitudes import magnitudes
+    from accredit.theory.table import as_json_object, magnitude_table, result_table
+
+    if plots is not None:
+        plots.mkdir(parents=True, exist_ok=True)
+    found = list(results(seed, trees))
+    if plots is not None:
+        from accredit.theory.pictures import write_pictures
+
+        write_pictures(plots, seed)
+    if as_json:
+        print(json.dumps(as_json_object(found)))
+    else:
+        console().print(result_table(found, trees))
+        console().print(magnitude_table(magnitudes(seed)))
+    return DONE if all(result.ok for result in found) else FAILED
 
 
 def doctor(overrides: Sequence[str]) -> int:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from accredit.algorithms.configs import AlgorithmConfig, GRPOConfig
 from accredit.base_config import BaseConfig
+from accredit.critics.configs import ValueHeadConfig
 from accredit.tasks.configs import TaskConfig, WalkConfig
 
 Positive = Annotated[int, Field(ge=1)]
@@ -166,15 +167,23 @@ class RunConfig(BaseConfig):
                 f"algorithm.num_minibatches must not exceed the {rollouts} rollouts of "
                 f"a step, got {algorithm.num_minibatches}"
             )
+        critic = self.critic
+        if critic is not None and critic.num_minibatches > rollouts:
+            raise ValueError(
+                f"algorithm.critic.num_minibatches must not exceed the {rollouts} "
+                f"rollouts of a step, got {critic.num_minibatches}"
+            )
         return self
 
     @model_validator(mode="after")
     def _decay_has_steps(self) -> "RunConfig":
         learner = self.learner
-        if learner.schedule != "constant" and learner.warmup_steps >= self.steps:
+        updates = self.num_policy_updates
+        if learner.schedule != "constant" and learner.warmup_steps >= updates:
             raise ValueError(
                 f"learner.schedule = {learner.schedule!r} needs steps beyond "
-                f"learner.warmup_steps = {learner.warmup_steps}, got {self.steps} steps"
+                f"learner.warmup_steps = {learner.warmup_steps}, got {updates} steps "
+                "in which the policy learns"
             )
         return self
 
@@ -182,6 +191,17 @@ class RunConfig(BaseConfig):
     def _algorithm_fits_the_budget(self) -> "RunConfig":
         self.algorithm.check_budget(self.max_new_tokens)
         return self
+
+    @property
+    def critic(self) -> ValueHeadConfig | None:
+        """The critic with parameters, where the algorithm has one."""
+        return getattr(self.algorithm, "critic", None)
+
+    @property
+    def num_policy_updates(self) -> int:
+        """Steps in which the policy learns; the first may be the critic's alone."""
+        critic_only = 0 if self.critic is None else self.critic.warmup_steps
+        return max(0, self.steps - critic_only)
 
     @property
     def max_new_tokens(self) -> int:
@@ -355,7 +375,7 @@ def known_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[st
     field = fields[str(location[0])]
     if field.discriminator:
         members = {m.model_fields["name"].default: m for m in union_members(field)}
-        return list(members[location[1]].model_fields)
+        return known_keys(members[str(location[1])], location[2:])
     inner = field.annotation
     assert isinstance(inner, type) and issubclass(inner, BaseModel)
     return known_keys(inner, location[1:])

@@ -5,9 +5,14 @@ All are called as rule(batch, rewards, values) and return a `Credit` without gra
 so that there is one `prefix` more than there are tokens.
 The outcome is a fact about the rollout and is never read through a token mask. Credit
 is exactly 0 where the batch is not trainable, and value targets are 0 there too.
+
+A critic is fitted to the targets of a `Credit`, or, once the policy has moved, to those
+of `aligned_value_targets`.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,9 +25,10 @@ from accredit.functional.advantages import (
     generalized_advantages,
 )
 from accredit.functional.baselines import group_deviation, scaled_by_deviation
-from accredit.functional.masked import whitened
+from accredit.functional.masked import masked_log_ratios, whitened
 from accredit.functional.shaping import terminal_rewards
-from accredit.records import Credit
+from accredit.functional.value_targets import Aligned, shuffled_ratios
+from accredit.records import Credit, PolicyChange, ValueTargets
 from accredit.types import Batch
 
 Deviation = Callable[
@@ -34,6 +40,22 @@ Deviation = Callable[
     Float[Tensor, " rollout"],
 ]
 """Called with (rewards, valid, group_index)."""
+
+LambdaRule = Callable[[Int[Tensor, " rollout"]], Float[Tensor, " rollout"]]
+"""Called with the number of steps of each rollout."""
+
+
+@runtime_checkable
+class ValueTargetRule(Protocol):
+    """What the steps' values should have been; see `functional.value_targets`."""
+
+    def __call__(
+        self,
+        ratios: Float[Tensor, "rollout step"],
+        outcomes: Float[Tensor, " rollout"],
+        values: Float[Tensor, "rollout step+1"],
+        step_mask: Bool[Tensor, "rollout step"],
+    ) -> Aligned: ...
 
 
 def outcome_credit(
@@ -102,6 +124,41 @@ def gae_credit(
     return _step_credit(batch, rewards, values, steps, gamma, lambda_)
 
 
+def decoupled_credit(
+    batch: Batch,
+    rewards: Float[Tensor, " rollout"],
+    values: Float[Tensor, "rollout prefix"],
+    *,
+    gamma: float = 1.0,
+    lambda_policy: float | LambdaRule = 1.0,
+    lambda_critic: float = 1.0,
+) -> Credit:
+    """`gae_credit` with a trace decay of its own for the critic (decoupled GAE).
+
+        A_t = GAE(gamma, lambda_policy),    Y_t = V_t + GAE(gamma, lambda_critic)
+
+    Yuan et al. 2025, arXiv:2503.01491: the policy may trade bias for variance while
+    lambda_critic = 1 keeps bootstrapping, and its bias, out of the critic's targets.
+    Equal decays give `gae_credit`. A truncated rollout's targets end in the value of
+    its last prefix and are kept.
+
+    Args:
+        batch: Says which tokens are steps, who is verified and who is truncated.
+        rewards: Shaped outcomes.
+        values: Of the critic, frozen.
+        gamma: Discount a sampled token.
+        lambda_policy: One number, or a rule of each rollout's number of sampled tokens,
+            as `length_adaptive_lambda`.
+        lambda_critic: 1 gives the return as target.
+    """
+    steps = token_steps(batch.sampled, batch.token_mask)
+    given = lambda_policy
+    lambda_ = given(steps.step_mask.sum(1)) if callable(given) else given
+    dealt = _step_credit(batch, rewards, values, steps, gamma, lambda_)
+    taught = _step_credit(batch, rewards, values, steps, gamma, lambda_critic)
+    return replace(dealt, value_targets=taught.value_targets)
+
+
 def chunk_credit(
     batch: Batch,
     rewards: Float[Tensor, " rollout"],
@@ -156,13 +213,72 @@ def batch_whitened_credit(
     return Credit(whitened(advantages, batch.trainable).detach())
 
 
+def paid_at_truncation(batch: Batch) -> Batch:
+    """The same batch, its truncated rollouts taken for finished ones.
+
+    The outcome rule for truncation: what the verifier gave is received after the last
+    sampled token, and nothing is bootstrapped.
+    """
+    return replace(batch, truncated=torch.zeros_like(batch.truncated))
+
+
+def aligned_value_targets(
+    batch: Batch,
+    rewards: Float[Tensor, " rollout"],
+    values: Float[Tensor, "rollout prefix"],
+    change: PolicyChange,
+    rule: ValueTargetRule,
+) -> ValueTargets:
+    """What a critic should say of the policy that an update has made.
+
+        ratio_t = exp(new - old) where trainable and accepted,    1 elsewhere
+        (Y, w)  = rule(ratio, R, V, sampled tokens as steps)
+
+    A prefix is trained on where its token is trainable and accepted; a rejected ratio
+    corrects no other prefix either. Observations are skipped: the value after a turn is
+    read after its observation. A truncated rollout's reward is its outcome, as in
+    `outcome_credit`: whatever rule the recipe has for truncation is in `rewards`.
+
+    Args:
+        batch: The old policy's rollouts.
+        rewards: Shaped outcomes; not read where unverified.
+        values: Of the critic, frozen.
+        change: Log-probs of the batch before and after the update.
+        rule: One of `functional.value_targets`, its knobs set.
+    """
+    where = batch.trainable & change.accepted
+    log_ratios = masked_log_ratios(change.new_logprobs, change.old_logprobs, where)
+    steps = token_steps(batch.sampled, batch.token_mask)
+    targets, weights = rule(
+        steps.sums(log_ratios.exp()),
+        torch.where(batch.verified, rewards, 0.0),
+        steps.prefix_values(values),
+        steps.step_mask,
+    )
+    kept = [torch.where(where, steps.spread(x), 0.0) for x in (targets, weights)]
+    return ValueTargets(kept[0].detach(), kept[1].detach(), where)
+
+
+def shuffled_change(batch: Batch, change: PolicyChange, seed: int) -> PolicyChange:
+    """Control: the accepted ratios, dealt anew to the tokens that had them.
+
+    Which tokens are accepted stays as it is, and so do the ratios of all others.
+    """
+    where = batch.trainable & change.accepted
+    log_ratios = masked_log_ratios(change.new_logprobs, change.old_logprobs, where)
+    generator = torch.Generator().manual_seed(seed)
+    moved = change.old_logprobs + shuffled_ratios(log_ratios, where, generator)
+    new_logprobs = torch.where(where, moved, change.new_logprobs)
+    return replace(change, new_logprobs=new_logprobs)
+
+
 def _step_credit(
     batch: Batch,
     rewards: Float[Tensor, " rollout"],
     values: Float[Tensor, "rollout prefix"],
     steps: Steps,
     gamma: float,
-    lambda_: float,
+    lambda_: float | Float[Tensor, " rollout"],
 ) -> Credit:
     """GAE over any steps; the target of a step's value stands at the step's start."""
     received = torch.where(batch.verified & ~batch.truncated, rewards, 0.0)

@@ -17,6 +17,7 @@ from accredit.types import (
     Batch,
     Completion,
     Group,
+    Opening,
     Problem,
     Prompt,
     Request,
@@ -110,11 +111,19 @@ class Verifier(Protocol):
 
 @runtime_checkable
 class Environment(Protocol):
-    """How a rollout happens: prompts in, verified groups out."""
+    """How a rollout happens: prompts or openings in, verified groups out."""
 
     def roll_out(
         self,
         prompts: Sequence[Prompt],
+        group_size: int,
+        sampling: Sampling,
+        key: tuple[int | str, ...],
+    ) -> list[Group]: ...
+
+    def continue_from(
+        self,
+        openings: Sequence[Opening],
         group_size: int,
         sampling: Sampling,
         key: tuple[int | str, ...],

@@ -40,6 +40,7 @@ from accredit.types import Sampling
 from accredit.world import rollout_cost
 
 DATA_FILE = "data.json"
+CRITIC_FOLDER = "critic"
 RESUMABLE_KEYS = ("steps", "threads", "trackers", "engine", "checkpoint")
 """Sections of a recipe that a resumed run may change without becoming another run."""
 
@@ -131,6 +132,8 @@ class Session:
         with quiet_transformers():
             self.assembly.world.learner.save(folder)
             self.assembly.tokenizer.save_pretrained(folder / MODEL_FOLDER)
+            if self.assembly.critic is not None:
+                self.assembly.critic.save(folder / CRITIC_FOLDER)
         fingerprint = self.assembly.world.problems.fingerprint
         content = json.dumps({"fingerprint": fingerprint})
         (folder / DATA_FILE).write_text(content, encoding="utf-8")
@@ -241,6 +244,8 @@ def restored(assembly: Assembly, run: RunDirectory) -> State:
     if checkpoint is not None:
         state = load_state(checkpoint)
         assembly.world.learner.load(checkpoint)
+        if assembly.critic is not None:
+            assembly.critic.load(checkpoint / CRITIC_FOLDER)
         saved = json.loads((checkpoint / DATA_FILE).read_text(encoding="utf-8"))
         start = assembly.world.problems.resumed_start(
             state.num_drawn, saved["fingerprint"]

@@ -2,6 +2,7 @@
 
     Problem --tokenizer--> Prompt --engine, environment--> Rollout --verifier--> Verdict
     Prompt + (Rollout, Verdict) x group_size --> Group --collate--> Batch
+    Prompt + the beginning of a rollout --> Opening --environment--> Group
 
 What a step makes of a batch is in `records`.
 
@@ -84,6 +85,20 @@ class Prompt:
     def __post_init__(self) -> None:
         if not self.token_ids:
             raise ValueError(f"prompt of {self.problem.id!r} must not be empty")
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Where a continuation begins: a prompt, and what is replayed behind it."""
+
+    prompt: Prompt
+    written: tuple[int, ...] = ()
+    """The beginning of a completion that has not ended: without its stop token."""
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """Prompt and replayed tokens."""
+        return (*self.prompt.token_ids, *self.written)
 
 
 @dataclass(frozen=True)

@@ -121,8 +121,9 @@ class World:
 def rollout_cost(groups: Sequence[Group], shape: ModelShape) -> Cost:
     """Ledger of every request behind `groups`, rejected or not.
 
-    Siblings that continue the same prefix share one prefill; a later turn of a rollout
-    reads what is new, beginning with its own last token: sampled, but not read yet.
+    Siblings that continue the same prefix, prompt or replayed, share one prefill; a
+    later turn of a rollout reads what is new, beginning with its own last token:
+    sampled, but not read yet.
     """
     decode = prefill = 0
     tokens = num_verifications = 0
@@ -131,7 +132,8 @@ def rollout_cost(groups: Sequence[Group], shape: ModelShape) -> Cost:
         for rollout in group.rollouts:
             cached = 0
             failed = rollout.stop_reason is StopReason.FAILURE
-            num_verifications += bool(rollout.spans) and not failed
+            answered = len(rollout.token_ids) > len(rollout.prompt.token_ids)
+            num_verifications += answered and not failed
             for num_prefix, num_new in rollout.spans:
                 decode += decode_flops(shape, num_prefix, num_new)
                 tokens += num_new

@@ -2,8 +2,11 @@
 
 import pytest
 
-from accredit.algorithms.build import build_algorithm
+from accredit.algorithms.build import Supplies, build_algorithm
 from worlds import ALGORITHMS, algorithm, mean_reward, small_world, steps
+
+KNOW_BEFOREHAND = {"ppo", "sao", "pact", "opd"}
+"""A critic begins with a value of its own, a teacher with a policy."""
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
@@ -26,7 +29,7 @@ def test_it_learns_in_minibatches_and_epochs_too(name):
     assert mean_reward(records[-3:]) > mean_reward(records[:3]) + 0.3
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", sorted({*ALGORITHMS} - KNOW_BEFOREHAND))
 def test_a_constant_reward_gives_no_credit(name):
     free = {"kl_coefficient": 0.0} if name == "reinforce_pp" else {}
     world = small_world(lambda text: 1.0)
@@ -38,6 +41,6 @@ def test_every_name_builds_and_an_unknown_one_does_not():
     class Unknown:
         name = "trpo"
 
-    assert len(ALGORITHMS) == 7
+    assert len(ALGORITHMS) == 12
     with pytest.raises(KeyError, match="trpo"):
-        build_algorithm(Unknown(), 8)
+        build_algorithm(Unknown(), Supplies(8))

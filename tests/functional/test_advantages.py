@@ -7,9 +7,12 @@ from hypothesis import strategies as st
 
 from accredit.functional.advantages import (
     bootstrapped_discounts,
+    counted_observation_advantages,
     discounted_returns,
     generalized_advantages,
+    length_adaptive_lambda,
     n_step_advantages,
+    zeroed_observation_advantages,
 )
 
 F64 = torch.float64
@@ -310,3 +313,102 @@ def test_less_than_one_step_is_refused():
     zeros = torch.zeros(1, 1)
     with pytest.raises(ValueError, match="num_steps must be at least 1, got 0"):
         n_step_advantages(zeros, zeros, torch.zeros(1, 2), real(1), 0)
+
+
+def test_a_lambda_of_its_own_for_each_rollout():
+    rewards, discounts, values = random_steps(6, 3, 5)
+    mask, lambdas = real(5, 2, 4), torch.tensor([0.0, 0.6, 1.0], dtype=F64)
+    together = generalized_advantages(rewards, discounts, values, mask, lambdas)
+    for i, lambda_ in enumerate(lambdas.tolist()):
+        alone = generalized_advantages(rewards, discounts, values, mask, lambda_)
+        assert torch.equal(together[i], alone[i])
+
+
+def test_a_lambda_outside_the_unit_interval_is_named_among_many():
+    zeros = torch.zeros(3, 1)
+    lambdas = torch.tensor([0.5, 1.25, -3.0])
+    with pytest.raises(ValueError, match=r"lambda_ must be in \[0, 1\], got 1.25;"):
+        generalized_advantages(zeros, zeros, torch.zeros(3, 2), real(1, 1, 1), lambdas)
+
+
+def test_length_adaptive_lambda_closed_form():
+    lengths = torch.tensor([0, 1, 20, 25, 200, 64000])
+    # 1 - 1 / (.05 L): 0 up to L = 20; 1 - 1 / 1.25; 1 - 1 / 10; 1 - 1 / 3200
+    found = length_adaptive_lambda(lengths, 0.05, F64)
+    torch.testing.assert_close(found[None], row(0, 0, 0, 0.2, 0.9, 1 - 1 / 3200))
+    # 1 - 1 / (1.5 L)
+    found = length_adaptive_lambda(torch.tensor([1, 2, 4]), 1.5, F64)
+    torch.testing.assert_close(found[None], row(1 / 3, 2 / 3, 5 / 6))
+    assert length_adaptive_lambda(lengths, 1.5).dtype is torch.float32
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, NAN])
+def test_an_alpha_that_is_not_positive_is_named(alpha):
+    with pytest.raises(ValueError, match=f"alpha must be > 0, got {alpha}"):
+        length_adaptive_lambda(torch.tensor([3]), alpha)
+
+
+def turns(marks):
+    """Arguments of the conventions: V .5 everywhere, R 1 after the last token."""
+    mask = torch.ones(1, len(marks), dtype=torch.bool)
+    sampled = torch.tensor([[mark == "s" for mark in marks]])
+    rewards = torch.zeros(1, len(marks), dtype=F64)
+    rewards[:, -1] = 1.0
+    discounts = bootstrapped_discounts(mask, torch.tensor([False]), 1.0, F64)
+    values = torch.full((1, len(marks) + 1), 0.5, dtype=F64)
+    return rewards, discounts, values, mask, sampled
+
+
+@pytest.mark.parametrize(
+    ("convention", "first"),
+    [(counted_observation_advantages, 0.349), (zeroed_observation_advantages, 0.285)],
+)
+def test_conventions_of_other_libraries_across_an_observation(convention, first):
+    """baselines.md 5: where skipping observations gives .407, and 1 gives .5 to all."""
+    arguments = turns("sssoooss")
+    found = convention(*arguments, 0.95)
+    assert found[0, 0].item() == pytest.approx(first, abs=5e-4)
+    assert (found[0, 3:6] == 0).all()
+    at_one = convention(*arguments, 1.0)
+    torch.testing.assert_close(at_one, 0.5 * arguments[-1].double())
+    # Without an observation each is GAE over tokens.
+    plain = turns("ssssss")
+    expected = generalized_advantages(*plain[:4], 0.95)
+    torch.testing.assert_close(convention(*plain, 0.95), expected)
+
+
+def test_conventions_closed_form_across_an_observation():
+    # delta .25, .25 of the observation, .25; and -.25, .75, .25 with V_1 = 0.
+    rewards, discounts, _, mask, sampled = turns("sos")
+    arguments = (rewards, discounts, row(0.25, 0.5, 0.75, NAN), mask, sampled)
+    torch.testing.assert_close(
+        counted_observation_advantages(*arguments, 0.5), row(0.4375, 0, 0.25)
+    )
+    torch.testing.assert_close(
+        zeroed_observation_advantages(*arguments, 0.5), row(0.1875, 0, 0.25)
+    )
+
+
+def test_the_bootstrap_and_the_padding_are_no_observations():
+    """Truncated after an observation: the last prefix keeps its value."""
+    rewards, _, _, mask, sampled = turns("sso")
+    rewards = torch.zeros_like(rewards)
+    discounts = bootstrapped_discounts(mask, torch.tensor([True]), 1.0, F64)
+    values = row(0.1, 0.2, 0.4, 0.8)
+    alone = zeroed_observation_advantages(
+        rewards, discounts, values, mask, sampled, 1.0
+    )
+    torch.testing.assert_close(alone, row(0.7, 0.6, 0))
+    padded = [
+        torch.cat([x, torch.full_like(x[:, :2], fill)], 1)
+        for x, fill in (
+            (rewards, NAN),
+            (discounts, NAN),
+            (values, NAN),
+            (mask, False),
+            (sampled, False),
+        )
+    ]
+    for convention in (counted_observation_advantages, zeroed_observation_advantages):
+        found = convention(*padded, 1.0)
+        torch.testing.assert_close(found, row(0.7, 0.6, 0, 0, 0))

@@ -25,6 +25,7 @@ from accredit.functional.policy_losses import (
     sequence_clipped_surrogate,
 )
 from accredit.learner.learner import Learner
+from accredit.learner.micro_batches import row_parts
 from accredit.protocols import Objective
 from accredit.types import Batch
 
@@ -69,7 +70,7 @@ def test_1_2_and_4_micro_batches_give_the_same_gradient(
     for budget in (10_000, 60, 22):
         actor = learner(micro_batch_tokens=budget, max_gradient_norm=None)
         lengths = (batch.trainable * torch.arange(1, 14)).amax(1)
-        counts.append(len(actor._micro_batches(lengths)))
+        counts.append(len(row_parts(lengths, actor.options.micro_batch_tokens)))
         found.append(gradients(actor, batch, advantages, objective))
     assert counts == [1, 2, 4]
     for seen, loss in found[1:]:

@@ -7,7 +7,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from accredit.records import Cost, Credit, PolicyUpdate, Record, State
+from accredit.records import (
+    Cost,
+    Credit,
+    CriticUpdate,
+    PolicyChange,
+    PolicyUpdate,
+    Record,
+    State,
+)
 from accredit.reports.environment import environment
 from accredit.reports.evaluation import evaluation
 from accredit.reports.metrics import step_metrics
@@ -146,6 +154,10 @@ def synthetic_record(
         num_forward_tokens=int(batch.token_mask.sum()),
         num_backward_tokens=int(batch.token_mask.sum()),
     )
+    newest = torch.where(batch.sampled, new + 0.02, 0.0).float()
+    change = PolicyChange(
+        policy.old_logprobs, newest, kept & (newest < policy.old_logprobs + 0.15)
+    )
     tokens = int(batch.sampled.sum())
     times = {"generate": 0.42, "verify": 0.03, "update": 0.61, "critic": 0.14}
     times = {k: float(v * rng.uniform(0.9, 1.15)) for k, v in times.items()}
@@ -155,12 +167,19 @@ def synthetic_record(
         batch=batch,
         shaped_rewards=batch.rewards - 0.05 * batch.truncated,
         values=values,
-        credit=Credit(advantages),
+        credit=Credit(advantages, _targets(batch, change)),
         policy=policy,
         cost=Cost(tokens * 2.1e6, 3e7, tokens * 6.3e6, 0.0, tokens, len(batch.rewards)),
         times_s=times,
         counts={"resampled_groups": int(rng.integers(3))},
+        critic=CriticUpdate((0.5, 0.48), (0.7, 0.6), 5e-6, 0, tokens * 6e6),
+        change=change,
     )
+
+
+def _targets(batch: Batch, change: PolicyChange) -> torch.Tensor:
+    targets = torch.where(batch.trainable, change.ratios * batch.rewards[:, None], 0.0)
+    return torch.nn.functional.pad(targets, (0, 1))
 
 
 def write_synthetic_run(

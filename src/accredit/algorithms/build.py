@@ -1,6 +1,7 @@
 """A recipe's algorithm, by name."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -9,14 +10,34 @@ from accredit.algorithms.dapo import dapo
 from accredit.algorithms.dr_grpo import dr_grpo
 from accredit.algorithms.grpo import grpo
 from accredit.algorithms.gspo import gspo
+from accredit.algorithms.opd import Teacher, opd
 from accredit.algorithms.outcome_step import Algorithm
+from accredit.algorithms.pact import pact
+from accredit.algorithms.ppo import ppo
 from accredit.algorithms.reinforce_pp import reinforce_pp
 from accredit.algorithms.rloo import rloo
+from accredit.algorithms.sao import sao
+from accredit.algorithms.vine import vine
+from accredit.protocols import TrainableCritic
 
 
-def build_algorithm(config: Any, max_new_tokens: int) -> Algorithm:
+@dataclass(frozen=True)
+class Supplies:
+    """What an algorithm is built from besides its own section of the recipe."""
+
+    max_new_tokens: int
+    """Budget of a completion."""
+    critic: TrainableCritic | None = None
+    """Where the section has one."""
+    teacher: Teacher | None = None
+    """Where the section names one."""
+
+
+def build_algorithm(config: Any, supplies: Supplies) -> Algorithm:
     """The algorithm that a section `[algorithm]` describes."""
-    budgeted = {"max_new_tokens": max_new_tokens}
+    budgeted = {"max_new_tokens": supplies.max_new_tokens}
+    judged: dict[str, Any] = {"critic": supplies.critic}
+    taught: dict[str, Any] = {"teacher": supplies.teacher}
     builders: dict[str, Callable[[Any], Algorithm]] = {
         "grpo": grpo,
         "dr_grpo": partial(dr_grpo, **budgeted),
@@ -25,5 +46,10 @@ def build_algorithm(config: Any, max_new_tokens: int) -> Algorithm:
         "reinforce_pp": reinforce_pp,
         "gspo": gspo,
         "cispo": cispo,
+        "ppo": partial(ppo, **judged),
+        "sao": partial(sao, **judged),
+        "pact": partial(pact, **judged),
+        "opd": partial(opd, **taught),
+        "vine": partial(vine, **budgeted),
     }
     return builders[config.name](config)

@@ -9,7 +9,7 @@
 An algorithm is the choice of these parts. No part knows an algorithm's name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -19,7 +19,15 @@ from torch import Tensor
 from accredit.collate import collate
 from accredit.protocols import Critic, Objective
 from accredit.randomness import keyed_seed
-from accredit.records import Cost, Credit, PolicyUpdate, Record, State
+from accredit.records import (
+    Cost,
+    Credit,
+    CriticUpdate,
+    PolicyChange,
+    PolicyUpdate,
+    Record,
+    State,
+)
 from accredit.types import Batch, Group
 from accredit.world import World, rollout_cost, update_cost
 
@@ -141,13 +149,20 @@ def recorded(
     values: Float[Tensor, "rollout prefix"],
     credit: Credit,
     policy: PolicyUpdate | None,
+    *,
+    critic: CriticUpdate | None = None,
+    change: PolicyChange | None = None,
+    counts: Mapping[str, int] | None = None,
 ) -> tuple[State, Record]:
-    """The state after the step, and what it saw and did."""
+    """The state after the step, and what it saw and did.
+
+    `counts` go on top of what is counted of every step, and win over it.
+    """
     generated = rollout_cost((*drawn.groups, *drawn.rejected), world.shape)
     cost = generated + shaped.cost + update_cost(policy, batch, world.shape)
-    counts = step_counts(drawn, policy)
+    told = step_counts(drawn, policy) | dict(counts or {})
     counters = dict(state.counters)
-    for name, count in counts.items():
+    for name, count in told.items():
         counters[name] = counters.get(name, 0) + count
     record = Record(
         groups=drawn.groups or drawn.rejected,
@@ -158,7 +173,9 @@ def recorded(
         policy=policy,
         cost=cost,
         times_s=world.clock.drain(),
-        counts=counts,
+        counts=told,
+        critic=critic,
+        change=change,
     )
     num_drawn = state.num_drawn + drawn.num_drawn
     return state.advance(cost, num_drawn=num_drawn, counters=counters), record

@@ -81,6 +81,11 @@ class ValueHeadConfig(BaseConfig):
                 "algorithm.critic.value_clip goes with output = 'linear', got "
                 f"{self.output!r}; leave it out, a bounded output needs none"
             )
+        if self.template and "{prompt}" not in self.template:
+            raise ValueError(
+                "algorithm.critic.template must show the critic the {prompt}, got "
+                f"{self.template!r}; e.g. '{{prompt}} Answer: {{answer}}'"
+            )
         if self.freeze_attention and self.trunk != "own":
             raise ValueError(
                 "algorithm.critic.freeze_attention needs a trunk of its own, got "

@@ -7,7 +7,7 @@ is wrong with the directory is said in one line that names it.
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,13 +54,75 @@ def load_model(
         config = loaded_config(folder)
         tokenizer = loaded_tokenizer(folder)
         model = loaded_weights(folder, config, dtype).to(device).eval()
+    require_rows(model, tokenizer, folder)
+    return Pretrained(model, tokenizer, stop_token_ids(model, tokenizer))
+
+
+class Backbone(NamedTuple):
+    """A causal LM without its output head, and the tokenizer whose ids it reads."""
+
+    model: Any
+    tokenizer: Any
+
+
+def load_backbone(path: str | Path, device: str | torch.device) -> Backbone:
+    """The backbone that a directory of a causal LM, or of a backbone alone, holds.
+
+    In float32 and evaluation mode. Only an output head may be left unread, and only in
+    a causal LM's directory; every parameter of the backbone must be there.
+    """
+    folder = model_folder(path)
+    with quiet_transformers():
+        config = loaded_config(folder)
+        tokenizer = loaded_tokenizer(folder)
+        kind, head_names = backbone_kind(config)
+        model = loaded_weights(folder, config, torch.float32, kind, head_names)
+    require_rows(model, tokenizer, folder)
+    return Backbone(model.to(device).eval(), tokenizer)
+
+
+def backbone_kind(config: Any) -> tuple[type, set[str]]:
+    """The class of a causal LM's backbone, and the names of what lies outside it."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        whole = AutoModelForCausalLM.from_config(config)
+    prefix = f"{whole.base_model_prefix}."
+    return type(whole.base_model), {
+        name for name in whole.state_dict() if not name.startswith(prefix)
+    }
+
+
+def require_rows(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Every token of the tokenizer has an embedding.
+
+    Raises:
+        ValueError: it has more tokens.
+    """
     rows = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > rows:
         raise ValueError(
             f"the tokenizer in {folder} must fit the model's {rows} embeddings, got "
             f"{len(tokenizer)} tokens; use the tokenizer the model was trained with"
         )
-    return Pretrained(model, tokenizer, stop_token_ids(model, tokenizer))
+
+
+def require_same_vocabulary(tokenizer: Any, policy_tokenizer: Any, owner: str) -> None:
+    """Both tokenizers mean the same by every id.
+
+    Raises:
+        ValueError: they do not; `owner` says whose the first one is.
+    """
+    found, expected = tokenizer.get_vocab(), policy_tokenizer.get_vocab()
+    if found == expected:
+        return
+    strangers = sorted(set(found.items()) ^ set(expected.items()), key=lambda x: x[1])
+    text, index = strangers[0]
+    raise ValueError(
+        f"{owner} must have the policy's vocabulary, got {len(found)} tokens beside "
+        f"the policy's {len(expected)}, the first that differs {text!r} (id {index}); "
+        "it reads the policy's very ids, so take a model of the same tokenizer"
+    )
 
 
 def model_folder(path: str | Path) -> Path:
@@ -141,13 +203,24 @@ def loaded_tokenizer(folder: Path) -> Any:
         ) from error
 
 
-def loaded_weights(folder: Path, config: Any, dtype: torch.dtype) -> Any:
-    """The model with every parameter read from disk, none left at random."""
+def loaded_weights(
+    folder: Path,
+    config: Any,
+    dtype: torch.dtype,
+    kind: type | None = None,
+    unread: Collection[str] | None = None,
+) -> Any:
+    """The model with every parameter read from disk, none left at random.
+
+    None is the causal LM of the configuration. Nothing in the directory is left unread
+    but what `unread` names; None does not ask.
+    """
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        source: Any = kind or AutoModelForCausalLM
+        loaded: Any = source.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
@@ -168,6 +241,13 @@ def loaded_weights(folder: Path, config: Any, dtype: torch.dtype) -> Any:
             f"the weights in {folder} must hold every parameter, got none for "
             f"{', '.join(missing[:3])} ({len(missing)} in all); "
             "save the whole model with save_pretrained"
+        )
+    strangers = sorted(set(report["unexpected_keys"]).difference(unread or ()))
+    if unread is not None and strangers:
+        raise ValueError(
+            f"the weights in {folder} must be a causal language model's, got also "
+            f"{', '.join(strangers[:3])} ({len(strangers)} in all); "
+            "take the directory of a model without other heads"
         )
     return model
 

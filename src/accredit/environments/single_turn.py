@@ -1,9 +1,11 @@
-"""One prompt, one completion, one verdict.
+"""One prompt, one completion, one verdict; also from the middle of a completion.
 
-All completions of a call are generated together and verified together. What the world
-gets wrong (a completion the engine calls failed, a NaN log-prob, a prompt that leaves
-no room) becomes a rollout without a reward and with a reason. An engine that raises is
-a fault of the program and ends the run.
+All completions of a call are generated together and verified together. A continuation
+replays what is written, which nobody samples, and goes on with the budget that is left;
+its verdict is that of the whole completion. What the world gets wrong (a completion the
+engine calls failed, a NaN log-prob, a prompt that leaves no room) becomes a rollout
+without a reward and with a reason. An engine that raises is a fault of the program and
+ends the run.
 """
 
 from collections import Counter
@@ -17,6 +19,7 @@ from accredit.randomness import keyed_seed
 from accredit.types import (
     Completion,
     Group,
+    Opening,
     Problem,
     Prompt,
     Request,
@@ -71,35 +74,53 @@ class SingleTurn:
         A prompt that comes twice gives two groups with draws of their own, as long as
         both come in one call: `key` must differ between calls.
         """
+        openings = [Opening(prompt) for prompt in prompts]
+        return self.continue_from(openings, group_size, sampling, key)
+
+    def continue_from(
+        self,
+        openings: Sequence[Opening],
+        group_size: int,
+        sampling: Sampling,
+        key: tuple[int | str, ...],
+    ) -> list[Group]:
+        """`group_size` verified rollouts of each opening, in the order of the openings.
+
+        Draws follow `key`, problem and what is written, so that they do not depend on
+        the other openings; one that comes twice in a call has draws of its own. Where
+        no room is left, what is written is the rollout, truncated, and verified so.
+        """
         if group_size < 1:
             raise ValueError(f"group_size must be >= 1, got {group_size}")
         members = [
-            self._member(prompt, occurrence, sample, key)
-            for prompt, occurrence in _occurrences(prompts)
+            _Member(
+                opening,
+                sample,
+                self._room(opening),
+                keyed_seed(self.seed, *own, sample),
+            )
+            for opening, own in _keyed(openings, key)
             for sample in range(group_size)
         ]
         outcomes = self._sampled(members, sampling)
         verdicts = self._verified(outcomes)
         return [
             Group(
-                prompt,
+                opening.prompt,
                 tuple(rollout for rollout, _ in outcomes[first : first + group_size]),
                 tuple(verdicts[first : first + group_size]),
             )
-            for prompt, first in zip(
-                prompts, range(0, len(members), group_size), strict=True
+            for opening, first in zip(
+                openings, range(0, len(members), group_size), strict=True
             )
         ]
 
-    def _member(
-        self, prompt: Prompt, occurrence: int, sample: int, key: tuple[int | str, ...]
-    ) -> "_Member":
-        room = self.max_new_tokens
+    def _room(self, opening: Opening) -> int:
+        """Tokens that may follow the opening."""
+        room = self.max_new_tokens - len(opening.written)
         if self.max_context_tokens is not None:
-            room = min(room, self.max_context_tokens - len(prompt.token_ids))
-        problem = prompt.problem.id
-        seed = keyed_seed(self.seed, "sample", *key, problem, occurrence, sample)
-        return _Member(prompt, sample, max(room, 0), seed)
+            room = min(room, self.max_context_tokens - len(opening.token_ids))
+        return max(room, 0)
 
     def _sampled(
         self, members: Sequence["_Member"], sampling: Sampling
@@ -107,7 +128,7 @@ class SingleTurn:
         """A rollout of each member, with the reason why it cannot be verified."""
         asked = [member for member in members if member.room > 0]
         requests = [
-            Request(member.prompt.token_ids, member.room, member.seed)
+            Request(member.opening.token_ids, member.room, member.seed)
             for member in asked
         ]
         completions = self.engine.generate(requests, sampling) if requests else []
@@ -146,21 +167,27 @@ class SingleTurn:
 class _Member:
     """One sibling to be: what to ask the engine for."""
 
-    prompt: Prompt
+    opening: Opening
     sample: int
     room: int
-    """Tokens that may follow the prompt."""
+    """Tokens that may follow the opening."""
     seed: int
 
 
-def _occurrences(prompts: Sequence[Prompt]) -> list[tuple[Prompt, int]]:
-    """Each prompt with how many of the same problem came before it."""
-    seen: Counter[str] = Counter()
-    numbered: list[tuple[Prompt, int]] = []
-    for prompt in prompts:
-        numbered.append((prompt, seen[prompt.problem.id]))
-        seen[prompt.problem.id] += 1
-    return numbered
+def _keyed(
+    openings: Sequence[Opening], key: tuple[int | str, ...]
+) -> list[tuple[Opening, tuple[int | str, ...]]]:
+    """Each opening with the key of its draws; the same one again gets another key."""
+    seen: Counter[tuple[int | str, ...]] = Counter()
+    keyed: list[tuple[Opening, tuple[int | str, ...]]] = []
+    for opening in openings:
+        problem, written = opening.prompt.problem.id, opening.written
+        own: tuple[int | str, ...] = ("sample", *key, problem)
+        if written:
+            own = ("continue", *key, problem, keyed_seed(*written))
+        keyed.append((opening, (*own, seen[own])))
+        seen[own] += 1
+    return keyed
 
 
 def _rollout(
@@ -168,22 +195,30 @@ def _rollout(
 ) -> tuple[Rollout, str]:
     """The record of one completion, and why it is no data ('' where it is).
 
-    Tokens whose log-probs are unusable are not recorded: the prompt alone remains.
+    Tokens whose log-probs are unusable are not recorded: the opening alone remains.
     """
     if completion is None:
-        return _recorded(member, (), (), StopReason.LENGTH, version), NO_ROOM
+        reason = "" if member.opening.written else NO_ROOM
+        return _recorded(member, (), (), StopReason.LENGTH, version), reason
     if not all(LOWEST <= p <= HIGHEST for p in completion.logprobs):
         return _recorded(member, (), (), StopReason.FAILURE, version), BAD_LOGPROBS
-    overrun = len(completion.token_ids) > member.room
-    stop_reason = StopReason.FAILURE if overrun else completion.stop_reason
+    reason = ""
+    if len(completion.token_ids) > member.room:
+        reason = OVERRUN
+    elif completion.stop_reason is StopReason.FAILURE:
+        reason = ENGINE_FAILURE
+    elif not completion.token_ids:
+        reason = NOTHING_SAMPLED
+    # Nothing behind what is written would look like no room, which is verified.
+    fails = reason == OVERRUN or (reason == NOTHING_SAMPLED and member.opening.written)
     rollout = _recorded(
-        member, completion.token_ids, completion.logprobs, stop_reason, version
+        member,
+        completion.token_ids,
+        completion.logprobs,
+        StopReason.FAILURE if fails else completion.stop_reason,
+        version,
     )
-    if overrun:
-        return rollout, OVERRUN
-    if stop_reason is StopReason.FAILURE:
-        return rollout, ENGINE_FAILURE
-    return rollout, "" if completion.token_ids else NOTHING_SAMPLED
+    return rollout, reason
 
 
 def _recorded(
@@ -193,14 +228,14 @@ def _recorded(
     stop_reason: StopReason,
     version: int,
 ) -> Rollout:
-    num_prompt = len(member.prompt.token_ids)
-    sampled = torch.zeros(num_prompt + len(token_ids), dtype=torch.bool)
-    sampled[num_prompt:] = True
+    replayed = member.opening.token_ids
+    sampled = torch.zeros(len(replayed) + len(token_ids), dtype=torch.bool)
+    sampled[len(replayed) :] = True
     sampling_logprobs = torch.zeros(len(sampled), dtype=torch.float32)
-    sampling_logprobs[num_prompt:] = torch.tensor(logprobs, dtype=torch.float32)
+    sampling_logprobs[len(replayed) :] = torch.tensor(logprobs, dtype=torch.float32)
     return Rollout(
-        prompt=member.prompt,
-        token_ids=torch.tensor((*member.prompt.token_ids, *token_ids)),
+        prompt=member.opening.prompt,
+        token_ids=torch.tensor((*replayed, *token_ids)),
         sampled=sampled,
         sampling_logprobs=sampling_logprobs,
         stop_reason=stop_reason,

@@ -1,16 +1,16 @@
 """Log-probs and entropies of tokens, from logits or from hidden states.
 
 Alignment and temperature live here. A causal model's output at position t - 1 predicts
-token t; `_predictions` is the one place that knows it, so that index t of every result
-speaks about `token_ids[t]`. Log-softmax is in float32 (float64 in, float64 kept), also
-under autocast.
+token t and values the prefix before it; `_predictions` and `at_prefixes` alone know it,
+so that index t of every result speaks about `token_ids[t]` or the prefix before it.
+Log-softmax is in float32 (float64 in, float64 kept), also under autocast.
 """
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -100,6 +100,28 @@ def head_logprobs(
         _scattered(logprobs, rows, sources, where),
         _scattered(entropies, rows, sources, where),
     )
+
+
+def at_prefixes(
+    outputs: Shaped[Tensor, "rollout position *output"],
+) -> Shaped[Tensor, "rollout prefix *output"]:
+    """What a causal model says at each position, at the prefix it has read by then.
+
+        y_t = x_{t-1},    y_0 = 0
+
+    The output at position t - 1 has read `token_ids[:t]`: it speaks about the prefix
+    before token t, at the very place whose logits predict that token. The index law of
+    values (PACT, arXiv:2609.26355): V of the prefix before token t has index t.
+
+    Args:
+        outputs: Of the model at each position, one number or several.
+
+    Returns:
+        One prefix more than there are positions; exactly 0 at the empty prefix, which
+        nothing speaks about.
+    """
+    nothing = outputs.new_zeros(len(outputs), 1, *outputs.shape[2:])
+    return torch.cat([nothing, outputs], dim=1)
 
 
 def _predictions(where: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,21 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from transformers import GenerationConfig, PreTrainedModel
 
-from accredit.functional.logprobs import TokenLogprobs
+from accredit.learner.descent import Descent
 from accredit.learner.forward import scoring_of, without_dropout
-from accredit.learner.micro_batches import micro_batches
+from accredit.learner.micro_batches import row_parts
 from accredit.learner.optimizer import (
     adamw,
     load_optimizer_tensors,
     optimizer_tensors,
 )
 from accredit.learner.options import LearnerOptions
+from accredit.learner.scorer import Scorer
 from accredit.learner.update import (
     UpdateTensors,
     row_lengths,
@@ -80,24 +80,36 @@ class Learner:
         self.options = options
         self.version = 0
         """Finished updates."""
-        self.num_consecutive_skips = 0
-        self._score = scoring_of(self.model)
+        self._scorer = Scorer(
+            self.model,
+            scoring_of(self.model),
+            options.micro_batch_tokens,
+            options.temperature,
+        )
         if options.gradient_checkpointing:
             self.model.gradient_checkpointing_enable({"use_reentrant": False})
         self._optimizer = adamw(self.model, options.optimizer)
-        self._parameters = [p for p in self.model.parameters() if p.requires_grad]
+        self._descent = Descent(
+            self._optimizer,
+            [p for p in self.model.parameters() if p.requires_grad],
+            max_gradient_norm=options.max_gradient_norm,
+            max_consecutive_skips=options.max_consecutive_skips,
+        )
         self._load_reference = reference
-        self._reference: PreTrainedModel | None = None
+        self._reference: Scorer | None = None
+
+    @property
+    def num_consecutive_skips(self) -> int:
+        """Optimizer steps in a row that were left out as not finite."""
+        return self._descent.num_consecutive_skips
 
     def logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]:
         """Current log-probs of every sampled token, 0 elsewhere; no gradient."""
-        token_ids = torch.where(batch.token_mask, batch.token_ids, 0)
-        return self._logprobs(self.model, token_ids, batch.sampled)
+        return self._scorer.logprobs(batch)
 
     def reference_logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]:
         """The frozen model's log-probs of every sampled token, 0 elsewhere."""
-        token_ids = torch.where(batch.token_mask, batch.token_ids, 0)
-        return self._logprobs(self._frozen(), token_ids, batch.sampled)
+        return self._frozen().logprobs(batch)
 
     def update_policy(
         self, batch: Batch, advantages: Tensor, objective: Objective, seed: int
@@ -169,7 +181,7 @@ class Learner:
             self._optimizer, self.model, load_file(folder / OPTIMIZER_FILE)
         )
         self.version = counters["version"]
-        self.num_consecutive_skips = counters["num_consecutive_skips"]
+        self._descent.num_consecutive_skips = counters["num_consecutive_skips"]
 
     def _step(
         self,
@@ -195,10 +207,10 @@ class Learner:
         weights = token_weights(batch, rows, objective).to(device)
         self._optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=device)
-        for chosen, width in self._micro_batches(lengths):
+        for chosen, width in row_parts(lengths, self.options.micro_batch_tokens):
             places = rows[chosen].to(device)
             part = tensors.part(places, width)
-            scores = self._scores(self.model, part.token_ids, part.trainable)
+            scores = self._scorer.scores(part.token_ids, part.trainable)
             trace.logprobs[places, :width] = scores.logprobs.detach()
             trace.entropies[places, :width] = scores.entropies.detach()
             if is_old_policy:
@@ -217,29 +229,11 @@ class Learner:
         self._descend(float(total), trace)
 
     def _descend(self, loss: float, trace: Trace) -> None:
-        """Clips and steps, unless loss or gradient is not finite."""
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        norm = get_total_norm(gradients)
+        """Steps, unless loss or gradient is not finite, and notes what happened."""
+        norm = self._descent.step(loss)
         trace.losses.append(loss)
-        if math.isfinite(loss) and math.isfinite(float(norm)):
-            limit = self.options.max_gradient_norm
-            if limit is not None:
-                clip_grads_with_norm_(self._parameters, limit, norm)
-            self._optimizer.step()
-            trace.gradient_norms.append(float(norm))
-            self.num_consecutive_skips = 0
-        else:
-            trace.gradient_norms.append(math.nan)
-            trace.num_skipped += 1
-            self.num_consecutive_skips += 1
-        self._optimizer.zero_grad(set_to_none=True)
-        if self.num_consecutive_skips >= self.options.max_consecutive_skips:
-            raise RuntimeError(
-                "loss and gradient must be finite, got "
-                f"{self.num_consecutive_skips} steps in a row that were not "
-                f"(max_consecutive_skips), the last with loss {loss} and gradient norm "
-                f"{float(norm)}; lower the learning rate or resume from a checkpoint"
-            )
+        trace.gradient_norms.append(norm)
+        trace.num_skipped += math.isnan(norm)
 
     def _with_frozen_logprobs(
         self,
@@ -258,55 +252,18 @@ class Learner:
         else:
             later = tensors.trainable.clone()
             later[steps[0].to(device)] = False
-            old = self._logprobs(self.model, tensors.token_ids, later)
+            old = self._scorer.wanted_logprobs(tensors.token_ids, later)
             trace.num_forward_tokens += int(row_lengths(later).sum())
             tensors = tensors.with_old(old)
         if objective.kl_estimator is None:
             return tensors
-        reference = self._logprobs(self._frozen(), tensors.token_ids, tensors.trainable)
+        frozen = self._frozen()
+        reference = frozen.wanted_logprobs(tensors.token_ids, tensors.trainable)
         trace.num_forward_tokens += int(row_lengths(tensors.trainable).sum())
         return replace(tensors, reference_logprobs=reference)
 
-    @torch.no_grad()
-    def _logprobs(
-        self,
-        model: PreTrainedModel,
-        token_ids: Int[Tensor, "rollout token"],
-        wanted: Bool[Tensor, "rollout token"],
-    ) -> Float[Tensor, "rollout token"]:
-        """Log-probs of the wanted tokens on their own device, without gradient."""
-        model.eval()
-        result = torch.zeros(token_ids.shape, device=token_ids.device)
-        for rows, width in self._micro_batches(row_lengths(wanted)):
-            places = rows.to(token_ids.device)
-            part = token_ids[places, :width].to(model.device)
-            where = wanted[places, :width].to(model.device)
-            logprobs = self._scores(model, part, where).logprobs
-            result[places, :width] = logprobs.to(result.device)
-        return result
-
-    def _scores(
-        self,
-        model: PreTrainedModel,
-        token_ids: Int[Tensor, "rollout token"],
-        wanted: Bool[Tensor, "rollout token"],
-    ) -> TokenLogprobs:
-        """One forward, in bfloat16 on CUDA."""
-        kind = model.device.type
-        with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
-            return self._score(model, token_ids, wanted, self.options.temperature)
-
-    def _micro_batches(self, lengths: Int[Tensor, " row"]) -> list[tuple[Tensor, int]]:
-        """Row numbers and width of each micro-batch; rows of length 0 are left out."""
-        used = lengths.nonzero().squeeze(-1).cpu()
-        sizes = lengths.cpu()[used].tolist()
-        return [
-            (used[chosen], sizes[chosen[0]])
-            for chosen in micro_batches(sizes, self.options.micro_batch_tokens)
-        ]
-
-    def _frozen(self) -> PreTrainedModel:
-        """The reference model, loaded when it is first asked for."""
+    def _frozen(self) -> Scorer:
+        """The reference model's, loaded when it is first asked for."""
         if self._reference is None:
             if self._load_reference is None:
                 raise ValueError(
@@ -319,7 +276,8 @@ class Learner:
                     "the reference must be a model of its own, got the policy itself"
                 )
             nn.Module.to(reference, self.model.device)
-            self._reference = reference.eval().requires_grad_(False)
+            frozen = reference.eval().requires_grad_(False)
+            self._reference = replace(self._scorer, model=frozen)
         return self._reference
 
 

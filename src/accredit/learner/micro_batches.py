@@ -6,6 +6,9 @@ exactly one micro-batch and no row is cut.
 
 from collections.abc import Sequence
 
+from jaxtyping import Int
+from torch import Tensor
+
 LEAST_PADDING = 128
 """Padding that is never worth a pass of its own: on a CPU core a pass costs as much as
 50 to 100 tokens (models of 0.1M to 0.6M parameters)."""
@@ -53,3 +56,14 @@ def micro_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
             batches.append([row])
             longest, padding = lengths[row], 0
     return batches
+
+
+def row_parts(
+    lengths: Int[Tensor, " row"], max_tokens: int
+) -> list[tuple[Tensor, int]]:
+    """Row numbers and width of each micro-batch; rows of length 0 are left out."""
+    used = lengths.nonzero().squeeze(-1).cpu()
+    sizes = lengths.cpu()[used].tolist()
+    return [
+        (used[chosen], sizes[chosen[0]]) for chosen in micro_batches(sizes, max_tokens)
+    ]

@@ -89,18 +89,26 @@ def step_rows(batch: Batch, objective: Objective, seed: int) -> list[Tensor]:
     Several minibatches are cut from an order that is drawn anew for each epoch. With
     more minibatches than rows some are empty.
     """
-    num_minibatches, num_epochs = objective.num_minibatches, objective.num_epochs
+    return minibatch_rows(
+        batch.num_rollouts, objective.num_minibatches, objective.num_epochs, seed
+    )
+
+
+def minibatch_rows(
+    num_rows: int, num_minibatches: int, num_epochs: int, seed: int
+) -> list[Tensor]:
+    """`step_rows` of any number of rows."""
     if num_minibatches < 1 or num_epochs < 1:
         raise ValueError(
             "num_minibatches and num_epochs must be >= 1, got "
             f"{num_minibatches} and {num_epochs}"
         )
     if num_minibatches == 1:
-        return [torch.arange(batch.num_rollouts)] * num_epochs
+        return [torch.arange(num_rows)] * num_epochs
     steps: list[Tensor] = []
     for epoch in range(num_epochs):
         draws = generator(seed, "minibatches", epoch)
-        order = torch.from_numpy(draws.permutation(batch.num_rollouts))
+        order = torch.from_numpy(draws.permutation(num_rows))
         steps += [rows.sort().values for rows in order.tensor_split(num_minibatches)]
     return steps
 

@@ -25,7 +25,94 @@ class Alarm:
     """A sentence: what is wrong, and what to do."""
     at_once: bool = False
     """True for what no run should wait for: told at its first step."""
+    present: tuple[str, ...] = ()
+    """Keys without which a step is passed over, as one that lacks what is read."""
+    absent: tuple[str, ...] = ()
+    """Keys with which it is."""
 
+
+TRAINED = ("critic/num_skipped", "policy/num_skipped")
+"""Held by steps in which a policy learns from a critic that learns: neither a group's
+rewards as a critic, nor a critic that warms up, is judged by what a trained one does.
+"""
+
+
+CRITIC_ALARMS = (
+    Alarm(
+        ("critic/explained_variance",),
+        lambda explained: explained < 0.0,
+        "the critic's explained variance was below 0: a constant would predict the "
+        "outcome better; warm it up longer or change its learning rate",
+        present=TRAINED,
+    ),
+    Alarm(
+        ("critic/explained_variance",),
+        lambda explained: explained <= -1.5,
+        "the explained variance of the baseline was below 0, and further than that of "
+        "any leave-one-out baseline (-1 in groups of two): look at rewards and groups",
+        absent=TRAINED[:1],
+    ),
+    Alarm(
+        ("critic/mae", "critic/constant_mae"),
+        lambda error, constant: error > constant + 0.1,
+        "the critic's error exceeded that of a constant by more than 0.1: warm it up "
+        "longer, or see that reward_low and reward_high span the rewards",
+        present=TRAINED,
+    ),
+    Alarm(
+        ("critic/bias",),
+        lambda bias: abs(bias) > 0.2,
+        "the critic was off by more than 0.2 in one direction: it lags behind the "
+        "policy; raise its learning rate or its epochs, or slow the policy down",
+        present=TRAINED,
+    ),
+    Alarm(
+        ("critic/correlation", "critic/value_gap"),
+        lambda correlation, gap: correlation < 0.0 and gap < 0.0,
+        "the critic valued failures above successes: its advantages push the wrong "
+        "way; warm it up longer, and look at its values in the rollout files",
+        present=TRAINED,
+    ),
+    Alarm(
+        ("credit/step_abs_mean", "credit/step_abs_bound"),
+        lambda size, bound: size > max(2.0 * bound, 0.05),
+        "values moved from token to token more than twice as much as exact ones can "
+        "on average: most of it is the critic's error; train it more, or lambda 1",
+        present=TRAINED,
+    ),
+    Alarm(
+        ("credit/step_large_mean", "credit/step_large_bound"),
+        lambda count, bound: count > max(bound, 1.0),
+        "more tokens a rollout moved the value by over 0.1 than exact values allow "
+        "(Var(R) / 0.01): the critic is noisy; train it more, or use lambda 1",
+        present=TRAINED,
+    ),
+    Alarm(
+        ("critic/ratio_mean",),
+        lambda ratio: not 0.8 <= ratio <= 1.25,
+        "the ratios that correct the critic's targets were not 1 on average: the "
+        "policy moves too far a step; lower its learning rate",
+    ),
+    Alarm(
+        ("critic/ratio_max",),
+        lambda ratio: ratio > 30.0,
+        "a token became more than 30 times as likely within a step: the policy moves "
+        "too far; lower its learning rate, or lower accept_high",
+    ),
+    Alarm(
+        ("critic/rejected_share",),
+        lambda share: share > 0.1,
+        "more than 10% of the tokens taught the critic nothing, because their ratio "
+        "was not accepted; lower the policy's learning rate or widen the range",
+    ),
+    Alarm(
+        ("critic/num_skipped",),
+        lambda skipped: skipped > 0,
+        "steps of the critic's optimizer were skipped: loss or gradient not finite, or "
+        "no token was accepted; see critic/rejected_share and its learning rate",
+    ),
+)
+"""What is asked of critics; those with `TRAINED` of critics with parameters alone."""
 
 ALARMS = (
     Alarm(
@@ -57,13 +144,7 @@ ALARMS = (
         lambda share: share > 0.1,
         "more than 10% of the rollouts failed in the engine or the environment",
     ),
-    Alarm(
-        ("critic/explained_variance",),
-        lambda explained: explained < 0.0,
-        "the critic's explained variance was below 0: a constant would predict the "
-        "outcome better; warm a trained critic up longer or raise its learning rate "
-        "(a leave-one-out baseline sits at -1 / (group_size - 1) on like problems)",
-    ),
+    *CRITIC_ALARMS,
     Alarm(
         ("policy/clip_share",),
         lambda share: share > 0.3,
@@ -140,7 +221,10 @@ def _streaks(alarm: Alarm, history: Sequence[Row]) -> list[list[Row]]:
 
 
 def _reads(alarm: Alarm, row: Row) -> bool:
-    return all(row.get(key) is not None for key in alarm.keys)
+    needed = (*alarm.keys, *alarm.present)
+    return all(row.get(key) is not None for key in needed) and not any(
+        key in row for key in alarm.absent
+    )
 
 
 def _line(alarm: Alarm, streak: Sequence[Row]) -> str:

@@ -10,16 +10,16 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accredit.reports.alarms import warning_lines
+from accredit.reports.calibration_plots import prefix_figure
+from accredit.reports.calibration_sources import critic_of, read_run
+from accredit.reports.curves import CRITIC_CURVES, CURVES, Curve
 from accredit.reports.plots import (
     AXES,
-    curves,
     learning_curve,
-    logarithmic_curves,
     stage_seconds,
     svg,
     time_split,
@@ -61,99 +61,6 @@ class Headline:
     sentence: str
 
 
-CURVES = (
-    (
-        "Reward",
-        "As verified, before any shaping. It should rise.",
-        partial(
-            curves,
-            lines=(("reward/mean", "raw"), ("reward/shaped_mean", "shaped")),
-            ylabel="mean reward",
-        ),
-    ),
-    (
-        "Length",
-        "All rollouts, truncated ones included; the band spans shortest to longest.",
-        partial(
-            curves,
-            lines=(("length/mean", "mean"),),
-            ylabel="sampled tokens a rollout",
-            band=("length/min", "length/max"),
-        ),
-    ),
-    (
-        "Entropy",
-        "Falling slowly is learning; near zero, the policy has stopped exploring.",
-        partial(
-            curves,
-            lines=(("policy/entropy_mean", "policy"),),
-            ylabel="nats a token",
-        ),
-    ),
-    (
-        "Lost signal",
-        "Shares of rollouts, or of groups whose rewards were all equal.",
-        partial(
-            curves,
-            lines=(
-                ("group/all_equal_share", "equal groups"),
-                ("length/truncated_share", "truncated"),
-                ("reward/invalid_share", "not verified"),
-            ),
-            ylabel="share",
-        ),
-    ),
-    (
-        "Critic: foresight",
-        "1 is perfect. Below 0, a constant would have predicted better.",
-        partial(
-            curves,
-            lines=(
-                ("critic/explained_variance", "explained variance"),
-                ("critic/correlation", "correlation"),
-            ),
-            ylabel="against the outcome",
-            reference=0.0,
-        ),
-    ),
-    (
-        "Critic: error",
-        "Bias is value minus outcome: above 0 the critic hopes too much.",
-        partial(
-            curves,
-            lines=(
-                ("critic/mae", "mean |error|"),
-                ("critic/bias", "bias"),
-                ("critic/value_gap", "wins − losses"),
-            ),
-            ylabel="reward units",
-            reference=0.0,
-        ),
-    ),
-    (
-        "Divergence",
-        "Mean k3 of the update's step, and of trainer against engine (below 0.015).",
-        partial(
-            logarithmic_curves,
-            lines=(
-                ("policy/kl_k3_mean", "update"),
-                ("mismatch/kl_k3_mean", "engine gap"),
-            ),
-            ylabel="nats a token, logarithmic",
-        ),
-    ),
-    (
-        "Update",
-        "Gradient norm before clipping.",
-        partial(
-            curves,
-            lines=(("policy/gradient_norm", "gradient"),),
-            ylabel="L2 norm",
-        ),
-    ),
-)
-
-
 def write_report(run: RunDirectory) -> Path:
     """Makes the page from what the run has written so far; returns its path."""
     page = report_page(run)
@@ -189,7 +96,9 @@ def report_page(run: RunDirectory) -> str:
         warnings=warning_lines(metrics),
         rows=summary_rows(metrics, evaluations),
         learning=_learning_charts(evaluations),
-        charts=_charts(metrics),
+        charts=_charts(CURVES, "curve", metrics),
+        critic_charts=_charts(CRITIC_CURVES, "critic", metrics),
+        reliability=_reliability(run, recipe),
         stages=_stage_shares(metrics),
         time_chart=_drawn(time_split(metrics), "time", "seconds a step by stage"),
         samples=[sample_view(title, row, scale) for title, row in rollouts],
@@ -279,13 +188,34 @@ def _learning_charts(evaluations: Sequence[Row]) -> list[Chart]:
     return charts
 
 
-def _charts(metrics: Sequence[Row]) -> list[Chart]:
+def _charts(wanted: Sequence[Curve], name: str, metrics: Sequence[Row]) -> list[Chart]:
     charts = []
-    for number, (title, caption, draw) in enumerate(CURVES):
-        drawn = _drawn(draw(metrics), f"curve-{number}", f"{title} by step")
+    for number, (title, caption, draw) in enumerate(wanted):
+        drawn = _drawn(draw(metrics), f"{name}-{number}", f"{title} by step")
         if drawn:
             charts.append(Chart(title, caption, drawn))
     return charts
+
+
+def _reliability(run: RunDirectory, recipe: Row) -> Chart | None:
+    """Of the newest kept step, where the critic has parameters."""
+    share, _ = critic_of(recipe)
+    steps = run.rollout_steps()
+    if not share or not steps:
+        return None
+    try:
+        prefixes = read_run(run, last=1).prefixes
+    except ValueError:
+        # Nothing verified, or values that are not finite: its alarms say so.
+        return None
+    assert prefixes is not None
+    drawn = _drawn(prefix_figure(prefixes, 0), "reliability", "outcome by value")
+    caption = (
+        f"Step {steps[-1]}, over all prefixes; intervals of 95% from a bootstrap over "
+        "groups. A dot is as large as its bin is full. On the line, a value is what "
+        "it promises."
+    )
+    return Chart("How far its values can be trusted", caption, drawn)
 
 
 def _drawn(figure: "Figure | None", name: str, description: str) -> str:

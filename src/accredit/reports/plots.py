@@ -84,7 +84,7 @@ def learning_curve(evaluations: Sequence[Row], along: str) -> "Figure | None":
         axes.axhline(y[0], color=MUTED, linewidth=1.0, dashes=(2, 3))
         axes.plot(x, y, color=SERIES[0], marker="o", markersize=4.5)
         axes.set_ylim(*_limits(np.concatenate([y, low, high])))
-        _label_ends(axes, [(y[0], "start", MUTED), (y[-1], f"{y[-1]:.2f}", SERIES[0])])
+        label_ends(axes, [(y[0], "start", MUTED), (y[-1], f"{y[-1]:.2f}", SERIES[0])])
         _name_axes(axes, label, "evaluation mean reward")
         if is_amount:
             _use_prefixes(axes)
@@ -120,7 +120,7 @@ def curves(
             axes.fill_between(steps, low, high, color=SERIES[0], alpha=0.1, linewidth=0)
         ends = _draw(axes, steps, columns)
         axes.set_ylim(*_limits(np.concatenate([*columns.values(), *edges])))
-        _label_ends(axes, ends)
+        label_ends(axes, ends)
         _name_axes(axes, "step", ylabel)
     return figure
 
@@ -138,7 +138,7 @@ def logarithmic_curves(
         figure, axes = _canvas(*NARROW)
         ends = _draw(axes, _column(metrics, "step"), columns)
         axes.set_yscale("log")
-        _label_ends(axes, ends)
+        label_ends(axes, ends)
         _name_axes(axes, "step", ylabel)
     return figure
 
@@ -155,7 +155,7 @@ def time_split(metrics: Sequence[Row]) -> "Figure | None":
         axes.stackplot(steps, layers, colors=SERIES, alpha=0.85, linewidth=0)
         axes.set_ylim(0, 1.05 * float(np.max(np.sum(layers, axis=0))))
         tops = np.cumsum([layer[-1] for layer in layers])
-        _label_ends(
+        label_ends(
             axes,
             [
                 (top - layer[-1] / 2, name, colour)
@@ -282,7 +282,7 @@ def _draw(
     return ends
 
 
-def _label_ends(axes: "Axes", ends: Sequence[tuple[float, str, str]]) -> None:
+def label_ends(axes: "Axes", ends: Sequence[tuple[float, str, str]]) -> None:
     """Labels right of the axes at the height of the line's end, pushed apart."""
     gap = LABEL_HEIGHT / axes.get_window_extent().height
     to_axes = axes.transScale + axes.transLimits

@@ -3,9 +3,12 @@
 One row a rollout, per-token lists aligned with `token_ids` (`values` has one more):
   step group sample problem_id split answer prompt completion tokens
   num_prompt_tokens token_ids sampled sampling_logprobs old_logprobs logprobs entropies
-  values advantages reward shaped_reward reason parts stop_reason policy_versions
-`old_logprobs`, `logprobs` and `entropies` are null where the update was skipped.
-Numbers are rounded to six decimals.
+  values advantages value_targets new_logprobs ratios accepted
+  reward shaped_reward reason parts stop_reason policy_versions
+`old_logprobs`, `logprobs` and `entropies` are null where the update was skipped;
+`value_targets`, aligned with `values`, where the critic has no parameters;
+`new_logprobs`, `ratios` (new policy over old) and `accepted` where no pass was spent on
+the policy's change. Numbers are rounded to six decimals.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -67,7 +70,8 @@ def rollout_rows(record: Record, step: int, decode: Decode) -> Iterator[dict[str
 
 
 def _token_columns(record: Record, row: int, length: int) -> dict[str, Any]:
-    policy = record.policy
+    policy, change = record.policy, record.change
+    targets = record.credit.value_targets
     columns = {
         "sampling_logprobs": record.batch.sampling_logprobs[row, :length],
         "values": record.values[row, : length + 1],
@@ -75,8 +79,13 @@ def _token_columns(record: Record, row: int, length: int) -> dict[str, Any]:
         "old_logprobs": policy.old_logprobs[row, :length] if policy else None,
         "logprobs": policy.logprobs[row, :length] if policy else None,
         "entropies": policy.entropies[row, :length] if policy else None,
+        "value_targets": None if targets is None else targets[row, : length + 1],
+        "new_logprobs": change.new_logprobs[row, :length] if change else None,
+        "ratios": change.ratios[row, :length] if change else None,
     }
-    return {key: _rounded(column) for key, column in columns.items()}
+    accepted = change.accepted[row, :length].int().tolist() if change else None
+    rounded = {key: _rounded(column) for key, column in columns.items()}
+    return rounded | {"accepted": accepted}
 
 
 def _rounded(column: Tensor | None) -> list[float] | None:

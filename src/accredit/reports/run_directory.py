@@ -122,14 +122,14 @@ class RunDirectory:
                 _write_atomically(path, "".join(map(_line, kept)).encode())
         for later in self.rollout_steps():
             if later > step:
-                self._rollout_file(later).unlink()
+                self.rollout_file(later).unlink()
 
     def write_rollouts(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
         """Keeps one step's rollouts (see `rollouts.rollout_rows`), compressed."""
         import zstandard
 
         self._rollouts.mkdir(parents=True, exist_ok=True)
-        target = self._rollout_file(step)
+        target = self.rollout_file(step)
         beside = target.with_name(target.name + ".partial")
         compressor = zstandard.ZstdCompressor(level=3)
         with open(beside, "wb") as file:
@@ -155,7 +155,7 @@ class RunDirectory:
         """
         import zstandard
 
-        path = self._rollout_file(step)
+        path = self.rollout_file(step)
         if not path.exists():
             raise FileNotFoundError(
                 f"{path.parent} must hold rollouts of step {step}, got steps "
@@ -170,7 +170,7 @@ class RunDirectory:
                 "delete that file and make the report again"
             ) from error
 
-    def _rollout_file(self, step: int) -> Path:
+    def rollout_file(self, step: int) -> Path:
         return self._rollouts / f"step-{step:06d}.jsonl.zst"
 
 

@@ -5,7 +5,7 @@ of resampling, because samples of one problem are not independent of each other.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,17 +132,20 @@ def bootstrap(
     n = len(values)
     if n == 1:
         return Estimate(point)
-    rng = generator(seed, "bootstrap", n)
-    block = max(1, BLOCK // n)
     draws = np.concatenate(
-        [
-            statistic(values[rng.integers(0, n, (min(block, num_resamples - i), n))])
-            for i in range(0, num_resamples, block)
-        ]
+        [statistic(values[drawn]) for drawn in resamples(n, seed, num_resamples)]
     )
     tail = (1.0 - level) / 2.0
     low, high = np.quantile(draws, [tail, 1.0 - tail])
     return Estimate(point, float(low), float(high))
+
+
+def resamples(n: int, seed: int, num_resamples: int) -> Iterator[np.ndarray]:
+    """Indices of `num_resamples` bootstrap samples, one a row, some rows at a time."""
+    rng = generator(seed, "bootstrap", n)
+    block = max(1, BLOCK // n)
+    for start in range(0, num_resamples, block):
+        yield rng.integers(0, n, (min(block, num_resamples - start), n))
 
 
 def paired_difference(

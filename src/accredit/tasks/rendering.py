@@ -5,7 +5,9 @@ length is measured on the very ids that are sent to the engine. Nothing is cut: 
 does not fit is left out, with a reason. A policy's text is never encoded again.
 """
 
+import re
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from accredit.tasks.problems import shortened
@@ -17,6 +19,9 @@ Tokenizer: TypeAlias = Any
 
 Chat = Literal["auto", "template", "plain"]
 """auto: through the chat template where the tokenizer has one, else plain text."""
+
+PLACEHOLDER = re.compile(r"\{(?:prompt|answer)\}")
+"""Of a template; both in one pass, so that a text put in is not read again."""
 
 
 class Rendered(NamedTuple):
@@ -56,6 +61,46 @@ def render(
     if isinstance(ids, str):
         raise DoesNotFit(f"problem {problem.id!r} cannot be rendered: {ids}")
     return Prompt(problem, ids)
+
+
+def shown_prompt_ids(
+    template: str,
+    prompt: Prompt,
+    *,
+    tokenizer: Tokenizer,
+    chat: Chat = "auto",
+    system: str = "",
+) -> tuple[int, ...]:
+    """Token ids of a prompt whose last user message is another text.
+
+    For whoever may see what the policy does not, as a critic or a teacher. Everything
+    else of the conversation stays.
+
+    Args:
+        template: The text, in which {prompt} stands for that message and {answer} for
+            the problem's answer. Nothing else is replaced, in what is put in neither.
+        prompt: The policy's.
+        tokenizer: Of the policy.
+        chat: As the policy is asked.
+        system: As the policy is asked.
+
+    Raises:
+        DoesNotFit: the problem has no answer to show, or cannot be rendered.
+    """
+    problem = prompt.problem
+    if "{answer}" in template and problem.answer is None:
+        raise DoesNotFit(
+            f"problem {problem.id!r} must have an answer to be shown, got none; take "
+            "{answer} out of the template"
+        )
+    turns = list(problem.messages)
+    spoken = [place for place, turn in enumerate(turns) if turn.role == "user"]
+    last = spoken[-1] if spoken else len(turns) - 1
+    texts = {"{prompt}": turns[last].content, "{answer}": problem.answer or ""}
+    text = PLACEHOLDER.sub(lambda match: texts[match[0]], template)
+    turns[last] = Message(turns[last].role, text)
+    shown = replace(problem, messages=tuple(turns))
+    return render(shown, tokenizer, chat, system).token_ids
 
 
 def render_all(

@@ -1,0 +1,128 @@
+"""Parts of the steps whose critic has parameters.
+
+    policy  <- minimise the objective, unless the critic is warming up
+    critic  <- fitted to its targets, with draws of its own
+
+In the first steps of a run the critic learns alone, under a policy that stays as it is.
+"""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from accredit.algorithms.outcome_step import (
+    Algorithm,
+    CreditRule,
+    Drawn,
+    update_policy,
+)
+from accredit.credit import paid_at_truncation
+from accredit.protocols import TrainableCritic
+from accredit.randomness import keyed_seed
+from accredit.records import (
+    Cost,
+    Credit,
+    CriticUpdate,
+    PolicyUpdate,
+    State,
+    ValueTargets,
+)
+from accredit.types import Batch
+from accredit.world import World
+
+Outcomes = Callable[[Batch, Tensor], Float[Tensor, " rollout"]]
+"""Called with (batch, values): what each rollout is worth in the end."""
+
+
+def policy_moved(
+    algorithm: Algorithm,
+    state: State,
+    world: World,
+    drawn: Drawn,
+    batch: Batch,
+    credit: Credit,
+    critic: TrainableCritic,
+) -> PolicyUpdate | None:
+    """The policy's update; None while the critic warms up, or with nothing to learn."""
+    if is_warming_up(critic, state):
+        return None
+    return update_policy(algorithm, state, world, drawn, batch, credit.advantages)
+
+
+def is_warming_up(critic: TrainableCritic, state: State) -> bool:
+    """Whether this step is one of those in which the critic learns alone."""
+    return state.step < critic.num_warmup_steps
+
+
+def critic_fitted(
+    critic: TrainableCritic,
+    state: State,
+    world: World,
+    batch: Batch,
+    wanted: ValueTargets,
+) -> CriticUpdate:
+    """The critic's update with draws of its own."""
+    seed = keyed_seed(world.seed, "critic", state.step)
+    warming_up = is_warming_up(critic, state)
+    with world.clock.measure("critic"):
+        return critic.update(batch, wanted, seed, warming_up=warming_up)
+
+
+def critic_cost(critic: TrainableCritic, batch: Batch, update: CriticUpdate) -> Cost:
+    """Ledger of what the critic said and learned in a step."""
+    return Cost(train_flops=critic.values_flops(batch) + update.train_flops)
+
+
+def step_counts_of_critic(
+    critic: TrainableCritic, state: State, update: CriticUpdate
+) -> dict[str, int]:
+    """What must not stay silent about a critic; a warm-up step skips no policy."""
+    counts = {"critic_updates_skipped": update.num_skipped}
+    if is_warming_up(critic, state):
+        counts |= {"critic_only_steps": 1, "updates_skipped": 0}
+    return counts
+
+
+def plain_value_targets(batch: Batch, credit: Credit) -> ValueTargets:
+    """The returns that the credit rule leaves for the critic, all of one weight."""
+    assert credit.value_targets is not None
+    targets = credit.value_targets[:, :-1]
+    return ValueTargets(targets, torch.ones_like(targets), batch.trainable)
+
+
+def truncation_rule(name: str, rule: CreditRule) -> CreditRule:
+    """The credit rule, told whether a truncated rollout is paid or bootstrapped."""
+    if name == "bootstrap":
+        return rule
+
+    def paid(
+        batch: Batch,
+        rewards: Float[Tensor, " rollout"],
+        values: Float[Tensor, "rollout prefix"],
+    ) -> Credit:
+        return rule(paid_at_truncation(batch), rewards, values)
+
+    return paid
+
+
+def verified_outcomes(
+    batch: Batch, values: Float[Tensor, "rollout prefix"]
+) -> Float[Tensor, " rollout"]:
+    """What the verifier paid, truncated or not."""
+    return batch.rewards
+
+
+def bootstrapped_outcomes(
+    batch: Batch, values: Float[Tensor, "rollout prefix"]
+) -> Float[Tensor, " rollout"]:
+    """The value of the last prefix in place of the reward of a truncated rollout."""
+    last = values.gather(1, batch.token_mask.sum(1, keepdim=True))[:, 0]
+    return torch.where(batch.truncated & batch.verified, last, batch.rewards)
+
+
+OUTCOMES: dict[str, Outcomes] = {
+    "outcome": verified_outcomes,
+    "bootstrap": bootstrapped_outcomes,
+}

@@ -1,0 +1,149 @@
+"""OPD: on-policy distillation, each sampled token judged by a teacher.
+
+    A_t = log q(token t) - log p(token t)      q the teacher, p the policy before the
+                                               update, both given the policy's prefix
+    L_t = -min(rho_t A_t, clip(rho_t, 1 - low, 1 + high) A_t)
+    J   = mean over all sampled tokens
+
+PACT, arXiv:2609.26355, Theorem 2. In expectation the first step descends KL(p || q) of
+every visited prefix, whose own distribution is held fixed: a token answers for itself
+and not for where it leads (discount 0). For the ideal teacher q ~ p exp(Q / beta) this
+is 1 / beta times the policy gradient: a teacher is an implicit critic.
+
+Differs from what is usual:
+- the log-probs of both are taken at the sampling temperature, in float32;
+- the policy's are the trainer's, not the engine's: one more forward pass, in the cost
+  with the teacher's;
+- with `teacher = "self"` the teacher is the policy's live weights behind a prompt that
+  shows a reference, so that it moves along;
+- rewards are not learned from; they are verified for the report, and a rollout without
+  a verdict is left out here as everywhere.
+
+Credit is in nats, not in reward units. Not a success-conditioned teacher's rule: to
+read values from log q / p it must be centred under p (Theorem 2).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from accredit.algorithms.configs import OPDConfig
+from accredit.algorithms.outcome_step import (
+    Algorithm,
+    Shaped,
+    draw_groups,
+    recorded,
+    update_policy,
+)
+from accredit.algorithms.parts import objective
+from accredit.collate import collate
+from accredit.credit import outcome_credit
+from accredit.critics.group import ZeroBaseline
+from accredit.functional.aggregation import token_mean
+from accredit.functional.flops import ModelShape
+from accredit.functional.policy_losses import clipped_surrogate
+from accredit.protocols import Learner
+from accredit.records import Cost, Credit, Record, State
+from accredit.types import Batch
+from accredit.views import ShownPrompt, shown
+from accredit.world import World, forward_cost
+
+
+@runtime_checkable
+class Teacher(Protocol):
+    """Who knows a better next token, and what asking costs."""
+
+    def logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]:
+        """Of every sampled token, nats, without gradient; 0 elsewhere."""
+        ...
+
+    def logprobs_flops(self, batch: Batch) -> float: ...
+
+
+@dataclass(frozen=True)
+class PolicyAsTeacher:
+    """The policy's weights as they are when they are asked."""
+
+    learner: Learner
+    shape: ModelShape
+
+    def logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]:
+        """The learner's current ones."""
+        return self.learner.logprobs(batch)
+
+    def logprobs_flops(self, batch: Batch) -> float:
+        """Of one pass up to the last sampled tokens."""
+        return forward_cost(batch, self.shape, num_passes=1).train_flops
+
+
+@dataclass(frozen=True)
+class ShownTeacher:
+    """A teacher that reads the rollouts behind a prompt of its own."""
+
+    inner: Teacher
+    prompt_ids: ShownPrompt
+
+    def logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]:
+        """The inner teacher's, each at the policy's own token."""
+        view = shown(batch, self.prompt_ids)
+        return view.back(self.inner.logprobs(view.batch))
+
+    def logprobs_flops(self, batch: Batch) -> float:
+        """Of what is read, its own prompt included."""
+        return self.inner.logprobs_flops(shown(batch, self.prompt_ids).batch)
+
+
+def opd(config: OPDConfig, teacher: Teacher) -> Algorithm:
+    """A teacher in place of critic and credit rule."""
+    loss = partial(
+        clipped_surrogate, clip_low=config.clip_low, clip_high=config.clip_high
+    )
+    return Algorithm(
+        draw=partial(
+            draw_groups,
+            prompts_per_step=config.prompts_per_step,
+            group_size=config.group_size,
+        ),
+        critic=ZeroBaseline(),
+        # Of the rewards, which are not learned from; the step asks the teacher.
+        credit=outcome_credit,
+        objective=objective(config, loss, token_mean),
+        clip_bounds=(config.clip_low, config.clip_high),
+        step=partial(opd_step, teacher=teacher),
+    )
+
+
+def opd_step(
+    algorithm: Algorithm, state: State, world: World, *, teacher: Teacher
+) -> tuple[State, Record]:
+    """One step: roll out, ask the teacher about every token, update."""
+    with world.clock.measure("step"):
+        drawn = algorithm.draw(state, world)
+        batch = collate(drawn.groups)
+        values = algorithm.critic.values(batch, batch.rewards)
+        with world.clock.measure("teacher"):
+            logprobs = world.learner.logprobs(batch)
+            credit = distilled_credit(batch, logprobs, teacher.logprobs(batch))
+        policy = update_policy(algorithm, state, world, drawn, batch, credit.advantages)
+        world.engine.load(world.learner.model, world.learner.version)
+    asked = Cost(train_flops=teacher.logprobs_flops(batch))
+    cost = forward_cost(batch, world.shape, num_passes=1) + asked
+    shaped = Shaped(batch.rewards, cost)
+    return recorded(state, world, drawn, batch, shaped, values, credit, policy)
+
+
+def distilled_credit(
+    batch: Batch,
+    logprobs: Float[Tensor, "rollout token"],
+    teacher_logprobs: Float[Tensor, "rollout token"],
+) -> Credit:
+    """How much likelier the teacher finds each sampled token than the policy does.
+
+    A_t = log q(token t) - log p(token t), nats; exactly 0 where not trainable.
+    """
+    advantages = torch.where(batch.trainable, teacher_logprobs - logprobs, 0.0)
+    return Credit(advantages.detach())

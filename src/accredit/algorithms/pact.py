@@ -1,0 +1,130 @@
+"""PACT: policy aligned critic training.
+
+    V        = critic of every prefix, no gradient
+    A_t      = R - V_t                                            (lambda = 1)
+    policy  <- B minibatches of the actor loss
+    rho_t    = new pi / old pi of token t, one more forward pass, no gradient
+    Y_t      = rho_t R,    accepted where accept_low <= rho_t <= accept_high
+    critic  <- B minibatches of  sum accept BCE(V_t, Y_t) / sum accept
+
+Fu et al. 2026, arXiv:2609.26355. V_t is V of the prefix before token t, in whose place
+the logits predict token t: a target and its ratio share their index.
+
+Differs from the paper:
+- `target` also offers its controls and better approximations of V under the new policy:
+  see docs/pact.md for which helps where;
+- how the critic starts and warms up is not stated there: it begins as the policy's own
+  model with a head of zeros and learns alone for `critic.warmup_steps`;
+- a rollout that ran out of tokens is paid what its verifier gave it, or bootstrapped,
+  as `truncation` says; advantages are not whitened.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from accredit.algorithms.actor_critic import (
+    OUTCOMES,
+    Outcomes,
+    critic_cost,
+    critic_fitted,
+    policy_moved,
+    step_counts_of_critic,
+)
+from accredit.algorithms.alignment import (
+    Alignment,
+    alignment,
+    change_cost,
+    policy_change,
+)
+from accredit.algorithms.configs import PACTConfig
+from accredit.algorithms.outcome_step import Algorithm, Shaped, draw_groups, recorded
+from accredit.algorithms.parts import objective
+from accredit.collate import collate
+from accredit.credit import aligned_value_targets, outcome_credit
+from accredit.functional.aggregation import token_mean
+from accredit.functional.policy_losses import (
+    clipped_surrogate,
+    double_sided_importance,
+)
+from accredit.protocols import PolicyLoss, TrainableCritic
+from accredit.randomness import keyed_seed
+from accredit.records import Record, State
+from accredit.world import World
+
+
+def pact(config: PACTConfig, critic: TrainableCritic) -> Algorithm:
+    """A learned critic that follows the policy's every move."""
+    loss, bounds = actor_loss(config)
+    return Algorithm(
+        draw=partial(
+            draw_groups,
+            prompts_per_step=config.prompts_per_step,
+            group_size=config.group_size,
+        ),
+        critic=critic,
+        credit=outcome_credit,
+        objective=objective(config, loss, token_mean),
+        clip_bounds=bounds,
+        step=partial(
+            pact_step,
+            critic=critic,
+            outcomes=OUTCOMES[config.truncation],
+            align=alignment(config),
+        ),
+    )
+
+
+def pact_step(
+    algorithm: Algorithm,
+    state: State,
+    world: World,
+    *,
+    critic: TrainableCritic,
+    outcomes: Outcomes,
+    align: Alignment,
+) -> tuple[State, Record]:
+    """One step: the policy first, then the critic, corrected for the policy's move."""
+    with world.clock.measure("step"):
+        drawn = algorithm.draw(state, world)
+        batch = collate(drawn.groups)
+        values = critic.values(batch, batch.rewards)
+        paid = outcomes(batch, values)
+        credit = algorithm.credit(batch, paid, values)
+        policy = policy_moved(algorithm, state, world, drawn, batch, credit, critic)
+        change = policy_change(world, batch, policy, align.acceptance)
+        taught = align.disturb(batch, change, keyed_seed(world.seed, state.step))
+        wanted = aligned_value_targets(batch, paid, values, taught, align.rule)
+        update = critic_fitted(critic, state, world, batch, wanted)
+        world.engine.load(world.learner.model, world.learner.version)
+    cost = critic_cost(critic, batch, update) + change_cost(world, batch, policy)
+    targets = torch.nn.functional.pad(wanted.targets, (0, 1))
+    return recorded(
+        state,
+        world,
+        drawn,
+        batch,
+        Shaped(paid, cost),
+        values,
+        replace(credit, value_targets=targets),
+        policy,
+        critic=update,
+        change=change,
+        counts=step_counts_of_critic(critic, state, update)
+        | {"critic_tokens_rejected": int((batch.trainable & ~change.accepted).sum())},
+    )
+
+
+def actor_loss(config: PACTConfig) -> tuple[PolicyLoss, tuple[float, float]]:
+    """The loss behind its name, and how far from 1 a ratio may lie, for the report."""
+    if config.actor_loss == "clipped_surrogate":
+        bounds = (config.clip_low, config.clip_high)
+        loss = partial(clipped_surrogate, clip_low=bounds[0], clip_high=bounds[1])
+        return loss, bounds
+    loss = partial(
+        double_sided_importance,
+        accept_low=config.ratio_low,
+        accept_high=config.ratio_high,
+    )
+    return loss, (1.0 - config.ratio_low, config.ratio_high - 1.0)

@@ -1,0 +1,101 @@
+"""PPO: proximal policy optimization with a learned critic.
+
+    V      = critic of every prefix, no gradient
+    A_t    = sum_k (gamma lambda)^k delta_{t+k},  delta_t = r_t + gamma V_{t+1} - V_t
+    L_t    = -min(rho_t A_t, clip(rho_t, 1 - low, 1 + high) A_t)
+    critic: V_t -> A_t(lambda_critic) + V_t,  error clipped around the old V
+
+Schulman et al. 2017, arXiv:1707.06347; advantages from arXiv:1506.02438; critic-only
+first steps, lambda apart for policy and critic, and a policy lambda that grows with the
+rollout's length from VAPO, arXiv:2503.01491 and arXiv:2504.05118.
+
+Differs from the papers:
+- lambda is 1 for both by default, which the 2026 studies of critics prefer; the first
+  paper's .95 is a key;
+- advantages are not whitened;
+- steps are sampled tokens: observations neither discount nor decay;
+- a rollout that ran out of tokens is paid what its verifier gave it, or bootstrapped,
+  as `truncation` says; it is never left out.
+"""
+
+from functools import partial
+
+from accredit.algorithms.actor_critic import (
+    critic_cost,
+    critic_fitted,
+    plain_value_targets,
+    policy_moved,
+    step_counts_of_critic,
+    truncation_rule,
+)
+from accredit.algorithms.configs import PPOConfig
+from accredit.algorithms.outcome_step import Algorithm, Shaped, draw_groups, recorded
+from accredit.algorithms.parts import objective
+from accredit.collate import collate
+from accredit.credit import decoupled_credit
+from accredit.functional.advantages import length_adaptive_lambda
+from accredit.functional.aggregation import token_mean
+from accredit.functional.policy_losses import clipped_surrogate
+from accredit.protocols import TrainableCritic
+from accredit.records import Record, State
+from accredit.world import World
+
+
+def ppo(config: PPOConfig, critic: TrainableCritic) -> Algorithm:
+    """A learned critic, GAE, two clips."""
+    alpha = config.length_adaptive_alpha
+    credit = partial(
+        decoupled_credit,
+        gamma=config.gamma,
+        lambda_policy=(
+            config.lambda_policy
+            if alpha is None
+            else partial(length_adaptive_lambda, alpha=alpha)
+        ),
+        lambda_critic=config.lambda_critic,
+    )
+    loss = partial(
+        clipped_surrogate,
+        clip_low=config.clip_low,
+        clip_high=config.clip_high,
+        dual_clip=config.dual_clip,
+    )
+    return Algorithm(
+        draw=partial(
+            draw_groups,
+            prompts_per_step=config.prompts_per_step,
+            group_size=config.group_size,
+        ),
+        critic=critic,
+        credit=truncation_rule(config.truncation, credit),
+        objective=objective(config, loss, token_mean),
+        clip_bounds=(config.clip_low, config.clip_high),
+        step=partial(ppo_step, critic=critic),
+    )
+
+
+def ppo_step(
+    algorithm: Algorithm, state: State, world: World, *, critic: TrainableCritic
+) -> tuple[State, Record]:
+    """One step: roll out, value, credit, update the policy, fit the critic."""
+    with world.clock.measure("step"):
+        drawn = algorithm.draw(state, world)
+        batch = collate(drawn.groups)
+        values = critic.values(batch, batch.rewards)
+        credit = algorithm.credit(batch, batch.rewards, values)
+        policy = policy_moved(algorithm, state, world, drawn, batch, credit, critic)
+        wanted = plain_value_targets(batch, credit)
+        update = critic_fitted(critic, state, world, batch, wanted)
+        world.engine.load(world.learner.model, world.learner.version)
+    return recorded(
+        state,
+        world,
+        drawn,
+        batch,
+        Shaped(batch.rewards, critic_cost(critic, batch, update)),
+        values,
+        credit,
+        policy,
+        critic=update,
+        counts=step_counts_of_critic(critic, state, update),
+    )

@@ -1,0 +1,112 @@
+"""A run's critic asked anew: held-out problems, fresh rollouts, the critic alone.
+
+The rollouts of a run are those that its critic was trained on a moment later, under a
+policy that has moved since. These are of the newest checkpoint, whose policy rolls out
+problems that neither has seen; the critic is loaded from its folder and from nothing
+else of the run.
+"""
+
+import json
+from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from accredit.assembly import Assembly, assemble, chosen_device
+from accredit.collate import collate
+from accredit.config import RecipeError, RunConfig, recipe_from, with_overrides
+from accredit.critics.loading import load_critic
+from accredit.learner.checkpoint import checkpoint_step, latest_checkpoint
+from accredit.learner.learner import MODEL_FOLDER
+from accredit.protocols import Critic
+from accredit.reports.calibration_sources import (
+    Calibration,
+    ValuedRollout,
+    calibration_of,
+    critic_of,
+    valued_rollouts,
+)
+from accredit.reports.run_directory import RunDirectory
+from accredit.session import CRITIC_FOLDER
+from accredit.tasks.rendering import shown_prompt_ids
+from accredit.types import Group
+
+NO_CRITIC = {"name": "rloo"}
+"""The algorithm of the rolling out, which none is needed for."""
+GROUPS_AT_ONCE = 16
+
+
+def fresh_calibration(path: Path, overrides: Sequence[str]) -> Calibration:
+    """Values of the newest critic of a run beside what its newest policy comes to.
+
+    Args:
+        path: Of the run.
+        overrides: Keys of its recipe to change, as evaluation.max_problems.
+
+    Raises:
+        ValueError: there is no run, no checkpoint, or no critic in it.
+    """
+    run = RunDirectory(path)
+    if not run.exists:
+        raise RecipeError(f"--fresh needs the folder of a run, got {path}")
+    newest = latest_checkpoint(run.checkpoints)
+    if newest is None:
+        raise RecipeError(f"--fresh needs a whole checkpoint, got none in {path}")
+    if not (newest / CRITIC_FOLDER).is_dir():
+        raise RecipeError(
+            f"--fresh needs a critic with parameters, got none in {newest}; without "
+            "--fresh, the rollouts that the run kept answer for any critic"
+        )
+    config = rolling_out(run, newest / MODEL_FOLDER, overrides)
+    with closing(assemble(config)) as assembly:
+        critic = critic_alone(newest / CRITIC_FOLDER, assembly)
+        _, reference = critic_of(run.recipe())
+        groups = rolled_out(assembly)
+        name = f"{path.name} at step {checkpoint_step(newest)}, held-out problems"
+        return calibration_of(name, valued(critic, groups, reference))
+
+
+def rolling_out(run: RunDirectory, model: Path, overrides: Sequence[str]) -> RunConfig:
+    """The run's recipe about its newest policy, without the run's algorithm."""
+    # Quoted, so that a folder called 2024 or none stays text.
+    words = ["--model.path", json.dumps(str(model)), *overrides]
+    content = {**run.recipe(), "algorithm": NO_CRITIC}
+    return recipe_from(with_overrides(content, words), str(run.path))
+
+
+def critic_alone(folder: Path, assembly: Assembly) -> Critic:
+    """The saved critic, shown prompts as the run's recipe renders them."""
+    config = assembly.config
+    return load_critic(
+        folder,
+        show=partial(
+            shown_prompt_ids,
+            tokenizer=assembly.tokenizer,
+            chat=config.sampling.chat,
+            system=config.sampling.system,
+        ),
+        device=chosen_device(config.model.device),
+        micro_batch_tokens=config.learner.micro_batch_tokens,
+    )
+
+
+def rolled_out(assembly: Assembly) -> list[Group]:
+    """Held-out problems under the sampling of training: the policy that V is about."""
+    return assembly.world.environment.roll_out(
+        assembly.evaluation_prompts,
+        assembly.config.evaluation.samples,
+        assembly.world.sampling,
+        ("calibration",),
+    )
+
+
+def valued(
+    critic: Critic, groups: Sequence[Group], reference: bool
+) -> list[ValuedRollout]:
+    """Each verified rollout with its values, some groups at a time."""
+    found: list[ValuedRollout] = []
+    for start in range(0, len(groups), GROUPS_AT_ONCE):
+        batch = collate(groups[start : start + GROUPS_AT_ONCE])
+        values = critic.values(batch, batch.rewards)
+        found += valued_rollouts(batch, values, start, reference)
+    return found

@@ -1,0 +1,120 @@
+"""A recipe's critic on the policy of its run."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from accredit.critics.backbone import (
+    OwnTrunk,
+    SharedTrunk,
+    Trunk,
+    backbone_of,
+    copied,
+    freeze_attention,
+    require_steady,
+)
+from accredit.critics.configs import ValueHeadConfig
+from accredit.critics.lora import LoraTrunk, adapted
+from accredit.critics.saved import saved_critic_folder
+from accredit.critics.value_head import ValueHeadCritic, initial
+from accredit.engines.models import load_backbone, require_same_vocabulary
+from accredit.learner.forward import without_dropout
+from accredit.types import Prompt
+
+Show = Callable[[str, Prompt], Sequence[int]]
+"""(template, prompt) -> what a critic is shown in the prompt's place."""
+POLICY = "policy"
+"""The path that names the policy's own model."""
+
+
+def build_critic(
+    config: ValueHeadConfig,
+    *,
+    policy_model: PreTrainedModel,
+    policy_tokenizer: Any,
+    show: Show | None = None,
+    micro_batch_tokens: int = 4096,
+    gradient_checkpointing: bool = False,
+    max_consecutive_skips: int = 10,
+    seed: int = 0,
+) -> ValueHeadCritic:
+    """The critic that a section `[algorithm.critic]` describes.
+
+    Build it on the learner's model, once that stands: a shared trunk is that very
+    model, and adapters read its weights where they lie.
+
+    Raises:
+        ValueError: the path, the trunk and the policy do not fit together.
+    """
+    found = None
+    if config.path != POLICY:
+        found = saved_critic_folder(Path(config.path))
+        if found is None and config.trunk != "own":
+            raise ValueError(
+                f"algorithm.critic.path must be 'policy' or a saved critic with trunk "
+                f"= {config.trunk!r}, got {config.path}; a model directory goes with "
+                "trunk = 'own'"
+            )
+    trunk = trunk_of(config, found, policy_model, policy_tokenizer, seed)
+    if config.freeze_attention:
+        freeze_attention(trunk.module)
+    if gradient_checkpointing and config.trunk != "shared":
+        trunk.module.gradient_checkpointing_enable({"use_reentrant": False})
+    if config.template and show is None:
+        raise ValueError(
+            "a critic with a template needs `show`, which makes token ids of it, got "
+            "none; give build_critic the rendering of the run"
+        )
+    critic = ValueHeadCritic(
+        trunk,
+        config,
+        micro_batch_tokens=micro_batch_tokens,
+        max_consecutive_skips=max_consecutive_skips,
+        prompt_ids=partial(show, config.template) if show and config.template else None,
+    )
+    if found is not None:
+        critic.take(found)
+    return critic
+
+
+def trunk_of(
+    config: ValueHeadConfig,
+    found: Path | None,
+    policy_model: PreTrainedModel,
+    policy_tokenizer: Any,
+    seed: int,
+) -> Trunk:
+    """What the head reads; `found` is the saved critic that it starts from, if any."""
+    if config.trunk == "shared":
+        return SharedTrunk(without_dropout(backbone_of(policy_model)))
+    if config.trunk == "lora":
+        return LoraTrunk(
+            adapted(
+                policy_model,
+                rank=config.lora_rank,
+                alpha=config.lora_alpha,
+                seed=seed,
+            )
+        )
+    if config.path == POLICY:
+        return OwnTrunk(copied(policy_model), policy_tokenizer)
+    loaded = load_backbone(found or config.path, policy_model.device)
+    require_same_vocabulary(loaded.tokenizer, policy_tokenizer, "a critic")
+    backbone = without_dropout(loaded.model)
+    require_steady(backbone)
+    return OwnTrunk(backbone, loaded.tokenizer)
+
+
+def opening_of(config: ValueHeadConfig) -> str:
+    """What a critic begins with, in one line for the screen."""
+    found = None if config.path == POLICY else saved_critic_folder(Path(config.path))
+    if found is not None:
+        return f"critic: weights of {found}, fresh optimizer"
+    backbone = "the policy's model" if config.path == POLICY else config.path
+    return (
+        f"critic: backbone of {backbone}, fresh head that says {initial(config)} of "
+        "everything"
+    )

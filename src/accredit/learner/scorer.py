@@ -1,0 +1,64 @@
+"""Log-probs of one model: the policy's, its reference's, a teacher's.
+
+A scorer knows how its model is called and how many tokens fit at once. On CUDA the
+backbone runs in bfloat16; the log-softmax is in float32 everywhere. Knows no loss.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from accredit.functional.logprobs import TokenLogprobs
+from accredit.learner.forward import Scoring
+from accredit.learner.micro_batches import row_parts
+from accredit.learner.update import row_lengths
+from accredit.types import Batch
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """How one model is asked, micro-batch by micro-batch."""
+
+    model: PreTrainedModel
+    scoring: Scoring
+    """See `forward.scoring_of`."""
+    micro_batch_tokens: int
+    """Padded tokens run at once: memory and speed, not the result."""
+    temperature: float
+    """Divides the logits."""
+
+    def logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]:
+        """Log-probs of every sampled token, 0 elsewhere; no gradient."""
+        token_ids = torch.where(batch.token_mask, batch.token_ids, 0)
+        return self.wanted_logprobs(token_ids, batch.sampled)
+
+    @torch.no_grad()
+    def wanted_logprobs(
+        self,
+        token_ids: Int[Tensor, "rollout token"],
+        wanted: Bool[Tensor, "rollout token"],
+    ) -> Float[Tensor, "rollout token"]:
+        """Log-probs of the wanted tokens on their own device, without gradient."""
+        self.model.eval()
+        device = self.model.device
+        result = torch.zeros(token_ids.shape, device=token_ids.device)
+        for rows, width in row_parts(row_lengths(wanted), self.micro_batch_tokens):
+            places = rows.to(token_ids.device)
+            part = token_ids[places, :width].to(device)
+            where = wanted[places, :width].to(device)
+            logprobs = self.scores(part, where).logprobs
+            result[places, :width] = logprobs.to(result.device)
+        return result
+
+    def scores(
+        self,
+        token_ids: Int[Tensor, "rollout token"],
+        wanted: Bool[Tensor, "rollout token"],
+    ) -> TokenLogprobs:
+        """One forward of rows that fit, with gradient where it is on."""
+        kind = self.model.device.type
+        with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
+            return self.scoring(self.model, token_ids, wanted, self.temperature)

@@ -1,0 +1,347 @@
+"""Where the pairs of a calibration come from: a table, or the rollouts of a run.
+
+A mistake in either is told with its file, its line and its column. What was not
+verified is left out: it has no outcome to be compared with.
+"""
+
+import csv
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from accredit.reports.calibration import NUM_DECILES, ValuedGroups, ValuedPrefixes
+from accredit.reports.run_directory import RunDirectory
+from accredit.types import Batch
+
+REFERENCE = "reference_shown"
+COLUMNS = ("mean_reward", "mean_value", "share_f", REFERENCE)
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What a critic said and what came."""
+
+    name: str
+    """Of the source, for titles."""
+    groups: ValuedGroups
+    """Values at the prompt, where a run is the source."""
+    groups_throughout: ValuedGroups | None = None
+    """Values at all sampled prefixes; None for a table."""
+    prefixes: ValuedPrefixes | None = None
+    """None for a table, whose groups are all it holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class ValuedRollout:
+    """One verified rollout, its values and what it came to."""
+
+    group: tuple[int, int]
+    """Step and index of its group."""
+    outcome: float
+    prompt_value: float
+    """V before its first sampled token."""
+    values: np.ndarray
+    """V before each sampled token."""
+    share: float
+    """Whether a critic valued it."""
+    reference: bool
+    """Whether that critic was shown a reference."""
+
+
+def read_source(path: Path, last: int | None = None) -> Calibration:
+    """From a run's folder or a CSV file.
+
+    Raises:
+        ValueError: it is neither, or holds what cannot be compared.
+    """
+    if path.is_dir():
+        run = RunDirectory(path)
+        if not run.exists:
+            raise ValueError(
+                f"calibrate needs a run or a CSV file, got the folder {path}"
+            )
+        return read_run(run, last)
+    if not path.is_file():
+        raise ValueError(f"calibrate needs a run or a CSV file, got no file {path}")
+    if last is not None:
+        raise ValueError(f"--last goes with a run, got the table {path}")
+    return read_table(path)
+
+
+def read_table(path: Path) -> Calibration:
+    """Groups from a CSV file with the columns of `COLUMNS`; others are passed over.
+
+    Raises:
+        ValueError: the file is no such table, or a cell is no such number.
+    """
+    rows = list(_table_rows(path))
+    if not rows:
+        raise ValueError(f"{path} must hold a group, got a header and no rows")
+    rewards, values, shares, references = zip(*rows, strict=True)
+    return Calibration(
+        path.name,
+        ValuedGroups(
+            torch.tensor(rewards, dtype=torch.float64),
+            torch.tensor(values, dtype=torch.float64),
+            torch.tensor(shares, dtype=torch.float64),
+            torch.tensor(references) == 1.0,
+        ),
+    )
+
+
+def read_run(run: RunDirectory, last: int | None = None) -> Calibration:
+    """Pairs from the rollouts that a run kept.
+
+    Args:
+        last: Newest kept steps that are read; None reads all.
+
+    Raises:
+        ValueError: no rollouts were kept, or a row lacks what is read.
+    """
+    steps = run.rollout_steps()
+    if not steps:
+        raise ValueError(
+            f"{run.path} must hold rollouts/step-*.jsonl.zst, got none; train with "
+            "--checkpoint.rollouts_every above 0, or ask with --fresh"
+        )
+    chosen = steps if last is None else steps[-last:]
+    first, newest = chosen[0], chosen[-1]
+    span = f"step {newest}" if first == newest else f"steps {first} to {newest}"
+    found = [r for step in chosen for r in _valued(run, step)]
+    return calibration_of(f"{run.path.name}, {span}", found)
+
+
+def calibration_of(name: str, rollouts: Sequence[ValuedRollout]) -> Calibration:
+    """The pairs of some rollouts, in both views.
+
+    Raises:
+        ValueError: there is no rollout.
+    """
+    if not rollouts:
+        raise ValueError(
+            f"a calibration needs a verified rollout with a sampled token, got none in "
+            f"{name}; see the reasons in its rollout files"
+        )
+    places = {
+        group: i for i, group in enumerate(dict.fromkeys(r.group for r in rollouts))
+    }
+    index = torch.tensor([places[r.group] for r in rollouts])
+    lengths = torch.tensor([len(r.values) for r in rollouts])
+    outcomes = torch.tensor([r.outcome for r in rollouts], dtype=torch.float64)
+    values = torch.from_numpy(np.concatenate([r.values for r in rollouts]))
+    prompt_values = torch.tensor(
+        [r.prompt_value for r in rollouts], dtype=torch.float64
+    )
+    spread = index.repeat_interleave(lengths)
+    deciles = torch.cat([torch.arange(n) * NUM_DECILES // n for n in lengths.tolist()])
+
+    def by_group(x: Tensor, groups: Tensor) -> Tensor:
+        totals = torch.zeros(len(places), dtype=torch.float64).index_add(0, groups, x)
+        return totals / groups.bincount(minlength=len(places))
+
+    def valued(means: Tensor) -> ValuedGroups:
+        shares = torch.tensor([r.share for r in rollouts], dtype=torch.float64)
+        references = torch.tensor([float(r.reference) for r in rollouts]).double()
+        return ValuedGroups(
+            by_group(outcomes, index),
+            means,
+            by_group(shares, index),
+            by_group(references, index) > 0.0,
+        )
+
+    return Calibration(
+        name,
+        valued(by_group(prompt_values, index)),
+        valued(by_group(values, spread)),
+        ValuedPrefixes(values, outcomes.repeat_interleave(lengths), deciles, spread),
+    )
+
+
+def valued_rollouts(
+    batch: Batch,
+    values: Float[Tensor, "rollout prefix"],
+    first_group: int,
+    reference: bool,
+) -> list[ValuedRollout]:
+    """The verified rollouts of a batch whose prefixes a critic valued."""
+    found = []
+    for row in range(batch.num_rollouts):
+        before = values[row, :-1][batch.sampled[row]].double().cpu().numpy()
+        if bool(batch.verified[row]) and len(before):
+            found.append(
+                ValuedRollout(
+                    group=(0, first_group + int(batch.group_index[row])),
+                    outcome=float(batch.rewards[row]),
+                    prompt_value=float(before[0]),
+                    values=before,
+                    share=1.0,
+                    reference=reference,
+                )
+            )
+    return found
+
+
+def critic_of(recipe: Mapping[str, Any]) -> tuple[float, bool]:
+    """f of a run's rollouts, and whether its critic was shown a reference.
+
+    A critic with parameters values every rollout (f = 1); siblings, or fresh rollouts,
+    value by rewards alone (f = 0).
+    """
+    algorithm = recipe.get("algorithm")
+    critic = algorithm.get("critic") if isinstance(algorithm, Mapping) else None
+    if not isinstance(critic, Mapping):
+        return 0.0, False
+    return 1.0, "{answer}" in str(critic.get("template") or "")
+
+
+def _table_rows(path: Path) -> Iterator[list[float]]:
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file)
+            header = [name.strip() for name in next(reader, [])]
+            _require_columns(path, header)
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    yield _numbers_of(path, header, cells, reader.line_num)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be a table in UTF-8, got {error}") from error
+    except csv.Error as error:
+        raise ValueError(f"{path} must be a table of CSV, got {error}") from error
+
+
+def _require_columns(path: Path, header: Sequence[str]) -> None:
+    missing = [name for name in COLUMNS if name not in header]
+    if missing:
+        found = ", ".join(repr(name[:30]) for name in header[:8]) or "an empty file"
+        raise ValueError(
+            f"line 1 of {path} must name {', '.join(COLUMNS)}, got {found}; "
+            f"add {', '.join(missing)}"
+        )
+    twice = [name for name in COLUMNS if header.count(name) > 1]
+    if twice:
+        raise ValueError(
+            f"{path} must hold each column once, got {twice[0]!r} twice in line 1"
+        )
+
+
+def _numbers_of(
+    path: Path, header: Sequence[str], cells: Sequence[str], line: int
+) -> list[float]:
+    if len(cells) != len(header):
+        raise ValueError(
+            f"{path} must hold {len(header)} cells a line, as its header does, got "
+            f"{len(cells)} in line {line}"
+        )
+    row = [_number(path, name, cells[header.index(name)], line) for name in COLUMNS]
+    _require(
+        0.0 <= row[2] <= 1.0, path, "share_f", "lie in [0, 1]", cells, header, line
+    )
+    shown = row[3] in (0.0, 1.0)
+    _require(shown, path, REFERENCE, "be 0 or 1", cells, header, line)
+    return row
+
+
+def _number(path: Path, name: str, cell: str, line: int) -> float:
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise ValueError(
+            f"{name} must be a finite number, got {cell[:40]!r} in line {line} of "
+            f"{path}; correct it or leave the line out"
+        )
+    return number
+
+
+def _require(
+    holds: bool,
+    path: Path,
+    name: str,
+    rule: str,
+    cells: Sequence[str],
+    header: Sequence[str],
+    line: int,
+) -> None:
+    if not holds:
+        raise ValueError(
+            f"{name} must {rule}, got {cells[header.index(name)]!r} in line {line} of "
+            f"{path}"
+        )
+
+
+def _valued(run: RunDirectory, step: int) -> Iterator[ValuedRollout]:
+    """Verified rollouts of one kept step."""
+    share, reference = critic_of(run.recipe())
+    path = run.rollout_file(step)
+    for line, row in enumerate(run.rollouts(step), start=1):
+        where = f"in line {line} of {path}"
+        if not isinstance(row, Mapping):
+            raise ValueError(f"a rollout must be a JSON object, got {row!r} {where}")
+        if row.get("reward") is None:
+            continue
+        values = _entries(row, "values", where)
+        sampled = _entries(row, "sampled", where).astype(bool)
+        if len(values) != len(sampled) + 1:
+            raise ValueError(
+                "values must have one entry more than sampled, got "
+                f"{len(values)} and {len(sampled)} {where}"
+            )
+        if not sampled.any():
+            continue
+        before = values[:-1][sampled]
+        yield ValuedRollout(
+            group=(step, int(_entry(row, "group", where))),
+            outcome=_entry(row, "shaped_reward", where),
+            prompt_value=float(before[0]),
+            values=before,
+            share=_share({"share_f": share} | dict(row), where),
+            reference=bool(
+                _entry({"reference_shown": reference} | dict(row), REFERENCE, where)
+            ),
+        )
+
+
+def _entry(row: Mapping[str, Any], name: str, where: str) -> float:
+    found = row.get(name)
+    if not isinstance(found, int | float) or not math.isfinite(found):
+        raise ValueError(f"{name} must be a finite number, got {found!r} {where}")
+    return float(found)
+
+
+def _share(row: Mapping[str, Any], where: str) -> float:
+    found = _entry(row, "share_f", where)
+    if not 0.0 <= found <= 1.0:
+        raise ValueError(f"share_f must lie in [0, 1], got {found} {where}")
+    return found
+
+
+def _entries(row: Mapping[str, Any], name: str, where: str) -> np.ndarray:
+    found = row.get(name)
+    if not isinstance(found, list):
+        raise ValueError(
+            f"{name} must be a list of numbers, got {found!r:.40} {where}; was it "
+            "written by `accredit train`?"
+        )
+    strange = _first_strange(found)
+    if strange is not None:
+        raise ValueError(
+            f"{name} must hold finite numbers, got {found[strange]!r:.40} at {strange} "
+            f"{where}"
+        )
+    return np.array(found, dtype=np.float64)
+
+
+def _first_strange(entries: Iterable[Any]) -> int | None:
+    """Index of the first entry that is no finite number."""
+    for i, entry in enumerate(entries):
+        if not isinstance(entry, int | float) or not math.isfinite(entry):
+            return i
+    return None

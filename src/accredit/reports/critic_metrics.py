@@ -1,0 +1,185 @@
+"""How well a step's critic foresaw the outcome, whoever the critic is.
+
+A group mean is a critic too: it is asked the same questions as a value head. V of the
+prefix before a token is compared with the outcome R of its rollout, the shaped reward;
+the credit of a step is the move of V over it, with R as the last value.
+"""
+
+import math
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from accredit.decisions import Steps, token_steps
+from accredit.functional.calibration import (
+    bias,
+    constant_error,
+    correlation,
+    explained_variance,
+    mean_absolute_error,
+    separation,
+)
+from accredit.records import CriticUpdate, PolicyChange, Record
+from accredit.reports.pooled import (
+    SMALLEST_SPREAD,
+    Tokens,
+    finite_mean,
+    largest,
+    log_ratios,
+    mean,
+    share,
+    varies,
+)
+from accredit.types import Batch
+
+Row = Mapping[str, float | int | None]
+
+LARGE_CREDIT = 0.1
+"""Reward units from which a token's credit counts as large."""
+LARGEST_VARIANCE = 0.25
+"""Of a reward in [0, 1]."""
+
+
+def critic_metrics(record: Record, success_at: float) -> dict[str, float | int | None]:
+    """The health of a step's critic, and what a critic with parameters did.
+
+    Args:
+        success_at: The reward from which a rollout counts as a success.
+    """
+    metrics = _foresight(record, success_at) | _prompt_errors(record)
+    metrics |= _step_credits(record)
+    if record.change is not None:
+        metrics |= _ratios(record.batch, record.change)
+    if record.critic is not None:
+        metrics |= _update(record.critic)
+    return metrics
+
+
+def step_values(
+    steps: Steps,
+    values: Float[Tensor, "rollout prefix"],
+    outcomes: Float[Tensor, " rollout"],
+) -> Float[Tensor, "rollout step_prefix"]:
+    """V before each step and, after the last one, the outcome; 0 past that."""
+    found = steps.prefix_values(values)
+    num_steps = steps.step_mask.sum(1, keepdim=True)
+    columns = torch.arange(found.shape[1], device=found.device)
+    return torch.where(columns == num_steps, outcomes[:, None], found)
+
+
+def _foresight(record: Record, success_at: float) -> dict[str, float | int | None]:
+    """What V of the prefix before each trainable token said of the outcome."""
+    batch, kept = record.batch, record.batch.trainable
+    counts = kept.sum(1)
+    values = record.values[:, :-1][kept].double()
+    outcomes = record.shaped_rewards.double().repeat_interleave(counts)
+    won = (batch.rewards >= success_at - SMALLEST_SPREAD).repeat_interleave(counts)
+    credits = record.credit.advantages[kept].double().abs()
+    return {
+        "critic/explained_variance": _explained_variance(values, outcomes),
+        "critic/mae": mean_absolute_error(values, outcomes),
+        "critic/constant_mae": constant_error(outcomes),
+        "critic/bias": bias(values, outcomes),
+        "critic/correlation": _correlation(values, outcomes),
+        "critic/value_mean": mean(values),
+        "critic/value_gap": separation(values, won.double()),
+        "credit/abs_mean": mean(credits),
+        "credit/large_count": int((credits > LARGE_CREDIT).sum()),
+    }
+
+
+def _prompt_errors(record: Record) -> dict[str, float | int | None]:
+    """Mean V of a group before its first tokens, against the mean of its outcomes."""
+    batch = record.batch
+    steps = token_steps(batch.sampled, batch.token_mask)
+    kept = batch.verified & steps.step_mask.any(1)
+    if not bool(kept.any()):
+        return {}
+    first = steps.prefix_values(record.values)[kept, 0].double()
+    errors = first - record.shaped_rewards[kept].double()
+    groups = batch.group_index[kept]
+    totals = errors.new_zeros(int(groups.max()) + 1).index_add(0, groups, errors)
+    sizes = groups.bincount(minlength=len(totals))
+    means = totals[sizes > 0] / sizes[sizes > 0]
+    return {"critic/prompt_mae": mean(means.abs()), "critic/prompt_bias": mean(means)}
+
+
+def _step_credits(record: Record) -> dict[str, float | int | None]:
+    """|V_t - V_{t-1}| of each step, beside what Theorem 4 allows an exact critic.
+
+    E[sum_t C_t^2] = Var(R) bounds the number of large steps by Var(R) / eps^2, and the
+    mean step by sqrt(Var(R) / length).
+    """
+    batch = record.batch
+    steps = token_steps(batch.sampled, batch.token_mask)
+    values = step_values(steps, record.values, record.shaped_rewards).double()
+    kept = steps.step_mask & batch.verified[:, None]
+    credits = (values[:, 1:] - values[:, :-1]).abs()[kept]
+    num_rollouts = int(kept.any(1).sum())
+    length = share(len(credits), num_rollouts)
+    variance = _outcome_variance(batch, record.shaped_rewards.double())
+    metrics: dict[str, float | int | None] = {
+        "credit/step_abs_mean": mean(credits),
+        "credit/step_large_mean": share(
+            int((credits > LARGE_CREDIT).sum()), num_rollouts
+        ),
+    }
+    if variance is not None and length is not None:
+        metrics["credit/step_abs_bound"] = math.sqrt(variance / length)
+        metrics["credit/step_large_bound"] = variance / LARGE_CREDIT**2
+    return metrics
+
+
+def _outcome_variance(
+    batch: Batch, outcomes: Float[Tensor, " rollout"]
+) -> float | None:
+    """Var(R) given the prompt, from siblings; over the batch where none has any.
+
+    The variance over the batch holds that between prompts too, and is an upper bound.
+    """
+    kept, groups = outcomes[batch.verified], batch.group_index[batch.verified]
+    if len(kept) < 2:
+        return None
+    num_groups = int(groups.max()) + 1
+    sizes = groups.bincount(minlength=num_groups)
+    if int(sizes.max()) < 2:
+        groups, sizes = torch.zeros_like(groups), sizes.sum()[None]
+    totals = kept.new_zeros(len(sizes)).index_add(0, groups, kept)
+    deviations = kept - (totals / sizes.clamp(min=1))[groups]
+    variance = float(deviations.square().sum() / (sizes - 1).clamp(min=0).sum())
+    within = bool(((kept >= 0.0) & (kept <= 1.0)).all())
+    return min(variance, LARGEST_VARIANCE) if within else variance
+
+
+def _ratios(batch: Batch, change: PolicyChange) -> dict[str, float | int | None]:
+    """What the critic's targets are corrected by, and where they were not accepted."""
+    kept = batch.trainable
+    ratios = log_ratios(change.new_logprobs[kept], change.old_logprobs[kept]).exp()
+    return {
+        "critic/ratio_mean": mean(ratios),
+        "critic/ratio_max": largest(ratios),
+        "critic/rejected_share": mean((~change.accepted[kept]).double()),
+    }
+
+
+def _update(update: CriticUpdate) -> dict[str, float | int | None]:
+    return {
+        "critic/loss": finite_mean(update.losses),
+        "critic/gradient_norm": finite_mean(update.gradient_norms),
+        "critic/learning_rate": update.learning_rate,
+        "critic/num_skipped": update.num_skipped,
+    }
+
+
+def _explained_variance(values: Tokens, outcomes: Tokens) -> float | None:
+    """None where all outcomes are equal but for rounding."""
+    return explained_variance(values, outcomes) if varies(outcomes) else None
+
+
+def _correlation(values: Tokens, outcomes: Tokens) -> float | None:
+    """None where values or outcomes are equal but for rounding."""
+    if not (varies(values) and varies(outcomes)):
+        return None
+    return correlation(values, outcomes)

@@ -1,0 +1,156 @@
+"""Which curves a page shows, and what each says in a sentence."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from accredit.reports.plots import curves, logarithmic_curves
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Curve = tuple[str, str, Callable[[Sequence[dict[str, Any]]], "Figure | None"]]
+"""(title, caption, called with the metrics)."""
+
+CURVES: tuple[Curve, ...] = (
+    (
+        "Reward",
+        "As verified, before any shaping. It should rise.",
+        partial(
+            curves,
+            lines=(("reward/mean", "raw"), ("reward/shaped_mean", "shaped")),
+            ylabel="mean reward",
+        ),
+    ),
+    (
+        "Length",
+        "All rollouts, truncated ones included; the band spans shortest to longest.",
+        partial(
+            curves,
+            lines=(("length/mean", "mean"),),
+            ylabel="sampled tokens a rollout",
+            band=("length/min", "length/max"),
+        ),
+    ),
+    (
+        "Entropy",
+        "Falling slowly is learning; near zero, the policy has stopped exploring.",
+        partial(
+            curves,
+            lines=(("policy/entropy_mean", "policy"),),
+            ylabel="nats a token",
+        ),
+    ),
+    (
+        "Lost signal",
+        "Shares of rollouts, or of groups whose rewards were all equal.",
+        partial(
+            curves,
+            lines=(
+                ("group/all_equal_share", "equal groups"),
+                ("length/truncated_share", "truncated"),
+                ("reward/invalid_share", "not verified"),
+            ),
+            ylabel="share",
+        ),
+    ),
+    (
+        "Divergence",
+        "Mean k3 of the update's step, and of trainer against engine (below 0.015).",
+        partial(
+            logarithmic_curves,
+            lines=(
+                ("policy/kl_k3_mean", "update"),
+                ("mismatch/kl_k3_mean", "engine gap"),
+            ),
+            ylabel="nats a token, logarithmic",
+        ),
+    ),
+    (
+        "Update",
+        "Gradient norm before clipping.",
+        partial(
+            curves,
+            lines=(("policy/gradient_norm", "gradient"),),
+            ylabel="L2 norm",
+        ),
+    ),
+)
+
+CRITIC_CURVES: tuple[Curve, ...] = (
+    (
+        "Foresight",
+        "1 is perfect. Below 0, a constant would have predicted better.",
+        partial(
+            curves,
+            lines=(
+                ("critic/explained_variance", "explained variance"),
+                ("critic/correlation", "correlation"),
+            ),
+            ylabel="against the outcome",
+            reference=0.0,
+        ),
+    ),
+    (
+        "Error",
+        "Bias is value minus outcome: above 0 the critic hopes too much.",
+        partial(
+            curves,
+            lines=(
+                ("critic/mae", "mean |error|"),
+                ("critic/bias", "bias"),
+                ("critic/value_gap", "wins − losses"),
+                ("critic/constant_mae", "a constant's"),
+            ),
+            ylabel="reward units",
+            reference=0.0,
+        ),
+    ),
+    (
+        "Credit a token",
+        "Mean |V(t) − V(t−1)|, and the most that it can be where V is exact.",
+        partial(
+            curves,
+            lines=(
+                ("credit/step_abs_mean", "measured"),
+                ("credit/step_abs_bound", "most if exact"),
+            ),
+            ylabel="reward units",
+        ),
+    ),
+    (
+        "Large credits",
+        "Tokens a rollout with |V(t) − V(t−1)| above 0.1: where V is exact, at most "
+        "Var(R) / 0.01, whatever the length (Theorem 4).",
+        partial(
+            curves,
+            lines=(
+                ("credit/step_large_mean", "measured"),
+                ("credit/step_large_bound", "most if exact"),
+            ),
+            ylabel="tokens a rollout",
+        ),
+    ),
+    (
+        "Its loss",
+        "Falls while it learns; what no critic can foresee remains.",
+        partial(
+            curves,
+            lines=(("critic/loss", "loss"),),
+            ylabel="as minimised",
+        ),
+    ),
+    (
+        "Its correction",
+        "Ratios of the new policy to the old one on the tokens it was trained on.",
+        partial(
+            logarithmic_curves,
+            lines=(
+                ("critic/ratio_max", "largest ratio"),
+                ("critic/ratio_mean", "mean ratio"),
+                ("critic/rejected_share", "rejected share"),
+            ),
+            ylabel="ratio, share; logarithmic",
+        ),
+    ),
+)
