@@ -1,12 +1,12 @@
 """Breaks one term of the theory's formulas at a time; the lab must notice each time.
 
-Each break of `theory_breaks.txt` is made in a fresh copy of the package, where `accredit
-lab --json` then has to say "ok": false and exit with 1. Prints CAUGHT with the statements
-that failed, or MISSED, or CRASHED where the broken copy gave no answer; exits 1 unless
-every one is caught.
+Each break of `theory_breaks.txt` is made in a fresh copy of the package, where
+`accredit lab --json` then has to say "ok": false and exit with 1. Prints CAUGHT with
+the statements that failed, or MISSED, or CRASHED where the broken copy gave no answer;
+exits 1 unless every one is caught.
 
-    python scripts/break_theory.py                   all of them
-    python scripts/break_theory.py --only axioms     those of modules with it in the path
+    python scripts/break_theory.py                 all of them
+    python scripts/break_theory.py --only axioms   of modules with "axioms" in the path
 
 The table is written as that of `mutate.py`, without test files.
 """

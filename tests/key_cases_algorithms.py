@@ -41,9 +41,10 @@ CHANGES: dict[str, tuple[Keys, Keys]] = {
 """Key -> the recipe it matters in, and the change."""
 AT_ONCE = {"critic.warmup_steps": 0, "critic.learning_rate": 1e-2}
 """The policy moves from the first step on, and the critic learns visibly."""
+MOVING = {"critic.freeze_attention": False}
+ADAPTED = {**MOVING, "critic.trunk": "lora"}
 CRITIC_CHANGES: dict[str, tuple[Keys, Keys]] = {
-    "path": ({}, {"critic.path": "CRITIC"}),
-    "trunk": ({}, {"critic.trunk": "shared"}),
+    "trunk": (MOVING, {"critic.trunk": "shared"}),
     "output": ({}, {"critic.output": "categorical"}),
     "num_bins": ({"critic.output": "categorical"}, {"critic.num_bins": 11}),
     "bin_sigma": ({"critic.output": "categorical"}, {"critic.bin_sigma": 3.0}),
@@ -68,8 +69,8 @@ CRITIC_CHANGES: dict[str, tuple[Keys, Keys]] = {
     ),
     "max_prefixes": ({}, {"critic.max_prefixes": 1}),
     "deviation_floor": ({}, {"critic.deviation_floor": 0.01}),
-    "lora_rank": ({"critic.trunk": "lora"}, {"critic.lora_rank": 2}),
-    "lora_alpha": ({"critic.trunk": "lora"}, {"critic.lora_alpha": 4.0}),
+    "lora_rank": (ADAPTED, {"critic.lora_rank": 2}),
+    "lora_alpha": (ADAPTED, {"critic.lora_alpha": 4.0}),
 }
 DISTANT = {**SEVERAL, **AT_ONCE}
 CLIPPED_ACTOR = {**DISTANT, "actor_loss": "clipped_surrogate"}
@@ -97,7 +98,7 @@ OWN_CHANGES: dict[str, tuple[Keys, Keys]] = {
     "pact.window": ({**AT_ONCE, "target": "windowed"}, {"window": 0}),
     "pact.trace_cap": ({**AT_ONCE, "target": "vtrace"}, {"trace_cap": 0.9}),
     "pact.product_cap": ({**AT_ONCE, "target": "full_product"}, {"product_cap": 0.5}),
-    "opd.teacher": ({}, {"teacher": "TEACHER", "template": ""}),
+    "opd.teacher": ({"template": "{prompt}c"}, {"teacher": "self"}),
     "opd.template": ({}, {"template": "{prompt}ccc"}),
     "vine.num_continuations": ({}, {"num_continuations": 2}),
     "vine.chunk_length": ({}, {"chunk_length": 3}),

@@ -192,6 +192,18 @@ def model_path(bench: Bench) -> None:
     changes_rollouts("model.path", str(other), bench)
 
 
+def critic_path(name: str, bench: Bench) -> None:
+    """The critic begins with the weights of the folder, not with the policy's."""
+    other = tiny_qwen3(bench.folder / "critic", seed=2)
+    tables = []
+    for critic in ({}, {"path": str(other)}):
+        changes = {"algorithm": {"name": name, "critic": critic}}
+        with closing(bench.assembly(**changes)) as assembly:
+            trunk = assembly.critic.trunk.module
+            tables.append(trunk.get_input_embeddings().weight.detach().clone())
+    assert (tables[0] - tables[1]).abs().max() > 1e-3
+
+
 def max_prompt_tokens(bench: Bench) -> None:
     """`say 10` and longer are nine ids, `say 9` and shorter are eight."""
     for limit, num_dropped in ((9, 0), (8, 14)):
@@ -332,6 +344,10 @@ CASES: dict[str, Callable[[Bench], None]] = {
     "trackers": trackers,
     "max_invalid_share": max_invalid_share,
     "model.path": model_path,
+    **{
+        f"algorithm.{name}.critic.path": partial(critic_path, name)
+        for name in ("ppo", "sao", "pact")
+    },
     "model.device": device,
     "model.gradient_checkpointing": gradient_checkpointing,
     "sampling.max_prompt_tokens": max_prompt_tokens,

@@ -198,6 +198,11 @@ class RunConfig(BaseConfig):
         return getattr(self.algorithm, "critic", None)
 
     @property
+    def importance_cap(self) -> float:
+        """Ratio of trainer to engine from which a token counts as mismatched."""
+        return getattr(self.algorithm, "engine_correction_cap", 2.0)
+
+    @property
     def num_policy_updates(self) -> int:
         """Steps in which the policy learns; the first may be the critic's alone."""
         critic_only = 0 if self.critic is None else self.critic.warmup_steps

@@ -95,7 +95,7 @@ class Session:
             record,
             state,
             clip_bounds=self.assembly.algorithm.clip_bounds,
-            importance_cap=self.config.algorithm.engine_correction_cap,
+            importance_cap=self.config.importance_cap,
             success_at=self.config.evaluation.success_at,
         )
         self.run.append_metrics(row)

@@ -65,7 +65,10 @@ def noisy(batch: Batch, seed: int = 0) -> ValueTargets:
 
 
 def critic_of(
-    policy: PreTrainedModel, show: Any = None, micro_batch_tokens: int = 4096, **keys: Any
+    policy: PreTrainedModel,
+    show: Any = None,
+    micro_batch_tokens: int = 4096,
+    **keys: Any,
 ) -> ValueHeadCritic:
     """A critic on `policy` with the keys of a recipe, at a rate that moves it."""
     return build_critic(

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accredit.functional.logprobs import head_logprobs, token_logprobs
+from accredit.functional.logprobs import at_prefixes, head_logprobs, token_logprobs
 
 F64 = torch.float64
 NAN = float("nan")
@@ -313,3 +313,31 @@ def test_logprobs_and_entropies_agree_with_trl():
     torch.testing.assert_close(
         found.entropies[:, 1:], reference.entropy_from_logits(aligned)
     )
+
+
+@given(rows=st.integers(0, 3), positions=st.integers(0, 5), width=st.integers(0, 3))
+@settings(deadline=None, max_examples=40)
+def test_an_output_stands_at_the_prefix_that_its_position_has_read(
+    rows, positions, width
+):
+    """Position t - 1 has read `token_ids[:t]`; nothing has read the empty prefix."""
+    shape = (rows, positions, width) if width else (rows, positions)
+    outputs = torch.randn(shape, dtype=F64, requires_grad=True)
+    found = at_prefixes(outputs)
+    assert found.shape == (rows, positions + 1, *shape[2:])
+    assert found.dtype == F64
+    assert not found[:, :1].any()
+    for t in range(1, positions + 1):
+        assert torch.equal(found[:, t], outputs[:, t - 1])
+    found.sum().backward()
+    assert bool((outputs.grad == 1).all())
+
+
+def test_the_value_before_token_t_and_its_log_prob_are_read_at_one_position():
+    """With logits as outputs: column t of both comes from the same row of numbers."""
+    hidden, weight, token_ids, _, _ = random_head()
+    logits = hidden @ weight.T
+    before = at_prefixes(logits)[:, :-1].log_softmax(-1)
+    expected = before.gather(2, token_ids[..., None])[..., 0]
+    found = token_logprobs(logits, token_ids, everywhere(token_ids)).logprobs
+    torch.testing.assert_close(found[:, 1:], expected[:, 1:])

@@ -116,17 +116,14 @@ def test_a_ratio_of_zero_is_a_step_that_the_new_policy_never_takes():
 
 
 def test_products_that_overflow_on_the_way_are_taken_in_logs():
-    ratios = torch.tensor([[1e-30, 1e-30, 1e30, 1e30]])
-    found = full_product_targets(
-        ratios, torch.ones(1), torch.zeros(1, 5), real(4), product_cap=None
-    )
-    # Logs of +-138 in float32 are known to 8e-6.
-    assert found.targets[0, 0].item() == pytest.approx(1, rel=1e-4)
-    assert found.targets[0, 2].item() == pytest.approx(torch.finfo().max)
-    failed = full_product_targets(
-        ratios, torch.zeros(1), torch.zeros(1, 5), real(4), product_cap=None
-    )
-    assert torch.equal(failed.targets, torch.zeros(1, 4))
+    rule, values = EXACT["full_product"], torch.zeros(1, 5, dtype=F64)
+    ratios = row(1e-200, 1e-200, 1e200, 1e200)
+    found = rule(ratios, row(1)[0], values, real(4)).targets[0]
+    assert found[0].item() == pytest.approx(1)
+    assert found[1].item() == pytest.approx(1e200)
+    assert found[2].item() == torch.finfo(F64).max
+    failed = rule(ratios, row(0)[0], values, real(4)).targets
+    assert torch.equal(failed, row(0, 0, 0, 0))
 
 
 def moved(language, size, seed):

@@ -1,10 +1,11 @@
 """Rows into token-budget micro-batches."""
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accredit.learner.micro_batches import micro_batches
+from accredit.learner.micro_batches import micro_batches, row_parts
 
 LENGTHS = st.lists(st.integers(1, 40), max_size=60)
 
@@ -63,3 +64,13 @@ def test_padding_stays_within_the_budget_unless_a_row_is_alone(
 def test_bad_sizes_are_refused(lengths: list[int], budget: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         micro_batches(lengths, budget)
+
+
+def test_row_parts_name_rows_and_width_and_leave_empty_rows_out():
+    """Lengths 2, 0, 5, 5, 0, 1 at a budget of ten tokens."""
+    parts = row_parts(torch.tensor([2, 0, 5, 5, 0, 1]), 10)
+    assert [(rows.tolist(), width) for rows, width in parts] == [
+        ([2, 3], 5),
+        ([0, 5], 2),
+    ]
+    assert row_parts(torch.tensor([0, 0]), 10) == []

@@ -3,6 +3,7 @@
 import string
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -183,12 +184,15 @@ def _targets(batch: Batch, change: PolicyChange) -> torch.Tensor:
 
 
 def write_synthetic_run(
-    path: Path, num_steps: int = 120, seed: int = 5
+    path: Path,
+    num_steps: int = 120,
+    seed: int = 5,
+    algorithm: dict[str, Any] | None = None,
 ) -> RunDirectory:
     """A run that learns: sigmoid success, evaluated every tenth of it."""
     rng = np.random.default_rng(seed)
     run = RunDirectory(path)
-    run.start(RECIPE, environment())
+    run.start(RECIPE | ({"algorithm": algorithm} if algorithm else {}), environment())
     state = State()
     for step in range(num_steps + 1):
         skill = float(

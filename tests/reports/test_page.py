@@ -6,9 +6,11 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from synthetic_run import ATTACK, RECIPE, decode
+from synthetic_run import ATTACK, RECIPE, decode, write_synthetic_run
 
+from accredit.records import State
 from accredit.reports.environment import environment
+from accredit.reports.metrics import step_metrics
 from accredit.reports.page import report_page, run_title, with_costs, write_report
 from accredit.reports.rollouts import rollout_rows
 from accredit.reports.run_directory import RunDirectory
@@ -19,6 +21,7 @@ from accredit.reports.samples import (
     sample_view,
 )
 
+RELIABILITY = "How far its values can be trusted"
 VOID = {"meta", "input", "br", "link", "img"}
 SVG_LEAVES = {"path", "use", "rect"}
 
@@ -107,6 +110,51 @@ def test_the_page_shows_what_the_run_did(page, finished_run):
     assert page.count("<article>") == 4
     assert page.count('<figure class="panel">') == 3
     assert "Best of step 20" in page and "one of step 1" in page
+
+
+def titles(page: str) -> list[str]:
+    return re.findall(r"<h3>([^<]*)</h3>", page)
+
+
+def test_every_critic_has_its_panels(page):
+    assert "The critic, step by step" in page
+    expected = ["Foresight", "Error", "Credit a token", "Large credits"]
+    assert [title for title in titles(page) if title in expected] == expected
+    # grpo's critic has no values of its own whose reliability could be asked
+    assert RELIABILITY not in titles(page)
+
+
+@pytest.fixture(scope="module")
+def trained_critic_run(tmp_path_factory) -> RunDirectory:
+    path = tmp_path_factory.mktemp("runs") / "walk-pact"
+    algorithm = {"name": "pact", "critic": {"template": ""}}
+    return write_synthetic_run(path, num_steps=6, algorithm=algorithm)
+
+
+def test_a_critic_with_parameters_shows_how_far_it_can_be_trusted(trained_critic_run):
+    page = report_page(trained_critic_run)
+    assert RELIABILITY in titles(page)
+    assert "Its loss" in titles(page) and "Its correction" in titles(page)
+    assert Outline(page).open == []
+    assert "Step 6, over all prefixes" in page
+    assert "percent of the rollout" in page
+
+
+def test_a_page_without_critic_rows_has_no_critic_section(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    run.start(RECIPE, environment())
+    run.append_metrics({"step": 1, "reward/mean": 0.5})
+    assert "The critic, step by step" not in report_page(run)
+
+
+def test_rollouts_without_a_verified_one_leave_the_page_whole(tmp_path, record):
+    run = RunDirectory(tmp_path / "run")
+    run.start(RECIPE | {"algorithm": {"name": "ppo", "critic": {}}}, environment())
+    run.append_metrics(step_metrics(record, State(step=1)))
+    rows = rollout_rows(record, 1, decode)
+    run.write_rollouts(1, (row | {"reward": None} for row in rows))
+    page = report_page(run)
+    assert "Foresight" in titles(page) and RELIABILITY not in titles(page)
 
 
 def test_secrets_of_a_recipe_stay_out_of_the_page(page):

@@ -56,6 +56,17 @@ def test_zeros_are_gaps_on_a_logarithmic_axis():
     assert logarithmic_curves(rows, [("y", "y")], "y") is None
 
 
+@pytest.mark.parametrize(
+    ("values", "limits"),
+    [([0.03, 0.2], (0.01, 1.0)), ([1.0], (1.0, 10.0)), ([1.3e-13], (1e-13, 1e-12))],
+)
+def test_a_logarithmic_axis_spans_whole_decades(values, limits):
+    rows = [{"step": i, "x": value} for i, value in enumerate(values, start=1)]
+    figure = logarithmic_curves(rows, [("x", "x")], "x")
+    assert figure is not None
+    assert figure.axes[0].get_ylim() == pytest.approx(limits)
+
+
 def test_svg_is_well_formed_self_contained_and_follows_the_page(finished_run):
     figure = learning_curve(finished_run.evaluations(), "flops/decode")
     assert figure is not None

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from synthetic_run import RECIPE, decode, synthetic_record
 
+from accredit.records import Credit
 from accredit.reports.environment import environment
 from accredit.reports.rollouts import rollout_rows
 from accredit.reports.run_directory import (
@@ -178,6 +179,34 @@ def test_rollout_rows_align_with_their_tokens(run, record):
         np.testing.assert_allclose(row["advantages"], kept, atol=1e-6)
     none = [row for row in rows if row["reward"] is None]
     assert all(row["reason"] == "verifier timed out after 5 s" for row in none)
+
+
+def test_rollout_rows_hold_what_the_critic_was_taught(run, record):
+    run.write_rollouts(7, rollout_rows(record, 7, decode))
+    change, targets = record.change, record.credit.value_targets
+    for index, row in enumerate(run.rollouts(7)):
+        length = len(row["token_ids"])
+        for key, tensor in (
+            ("new_logprobs", change.new_logprobs[index, :length]),
+            ("ratios", change.ratios[index, :length]),
+            ("value_targets", targets[index, : length + 1]),
+        ):
+            np.testing.assert_allclose(row[key], tensor.tolist(), atol=1e-6)
+        assert row["accepted"] == change.accepted[index, :length].int().tolist()
+        if row["reward"]:
+            start = row["num_prompt_tokens"]
+            wanted = row["reward"] * np.array(row["ratios"][start:])
+            np.testing.assert_allclose(row["value_targets"][start:-1], wanted, 1e-5)
+    assert {0, 1} == {a for row in run.rollouts(7) for a in row["accepted"]}
+
+
+def test_a_critic_without_parameters_taught_nothing(run, record):
+    from dataclasses import replace
+
+    bare = replace(record, change=None, credit=Credit(record.credit.advantages))
+    run.write_rollouts(7, rollout_rows(bare, 7, decode))
+    keys = ("value_targets", "new_logprobs", "ratios", "accepted")
+    assert all(row[key] is None for row in run.rollouts(7) for key in keys)
 
 
 def test_rollout_rows_refuse_a_batch_of_other_rollouts(record):

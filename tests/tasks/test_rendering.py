@@ -9,6 +9,7 @@ from accredit.tasks.rendering import (
     decoder,
     render,
     render_all,
+    shown_prompt_ids,
 )
 from accredit.types import Message, Problem
 
@@ -170,3 +171,34 @@ def test_thousands_of_problems_render_in_batches(make_tokenizer, template):
     prompts = render_all(problems, tokenizer, 20).prompts
     assert len(prompts) == 3000
     assert tokenizer.decode(prompts[2999].token_ids).endswith("2999+1?<assistant>")
+
+
+def test_a_shown_prompt_says_the_template_in_place_of_the_last_user_message(
+    make_tokenizer, template
+):
+    tokenizer = make_tokenizer(template)
+    asked = Problem("p", (Message("system", "s"), Message("user", "1+1?")), "2")
+    prompt = render(asked, tokenizer)
+    ids = shown_prompt_ids("{prompt} is {answer}", prompt, tokenizer=tokenizer)
+    whole = tokenizer.decode(ids)
+    assert whole == tokenizer.decode(prompt.token_ids).replace("1+1?", "1+1? is 2")
+    same = shown_prompt_ids("{prompt}", prompt, tokenizer=tokenizer)
+    assert same == prompt.token_ids
+
+
+def test_what_a_template_shows_is_not_read_as_a_template(make_tokenizer):
+    """A problem that writes {answer} is not told it, and braces are but braces."""
+    tokenizer = make_tokenizer(None)
+    asked = Problem("p", (Message("user", "{answer} {0} }{"),), "7")
+    prompt = render(asked, tokenizer)
+    ids = shown_prompt_ids("{prompt}={x}", prompt, tokenizer=tokenizer)
+    assert list(ids) == tokenizer("{answer} {0} }{={x}").input_ids
+
+
+def test_a_problem_without_an_answer_cannot_be_shown_with_it(make_tokenizer):
+    tokenizer = make_tokenizer(None)
+    prompt = render(problem("ab"), tokenizer)
+    shown = shown_prompt_ids("{prompt}b", prompt, tokenizer=tokenizer)
+    assert tokenizer.decode(shown) == "abb"
+    with pytest.raises(DoesNotFit, match=r"'p' must have an answer to be shown"):
+        shown_prompt_ids("{prompt} {answer}", prompt, tokenizer=tokenizer)

@@ -22,8 +22,8 @@ EngineCorrection = Literal[
 ]
 
 
-class OutcomeConfig(BaseConfig):
-    """What every outcome algorithm has."""
+class UpdateConfig(BaseConfig):
+    """What every algorithm has."""
 
     prompts_per_step: Positive = 16
     """Problems drawn at each step."""
@@ -33,11 +33,6 @@ class OutcomeConfig(BaseConfig):
     """Passes over the batch."""
     entropy_coefficient: float = 0.0
     """Weight of the entropy bonus, reward units per nat."""
-    engine_correction: EngineCorrection = "none"
-    """Weight for the gap between engine and trainer: tis, by token, by the whole
-    sequence, or by its geometric mean. Wanted where another engine samples."""
-    engine_correction_cap: Annotated[float, Field(gt=0)] = 2.0
-    """Largest weight of that correction."""
 
     def check_budget(self, max_new_tokens: int) -> None:
         """Nothing, where the algorithm can work with completions of that length.
@@ -45,6 +40,16 @@ class OutcomeConfig(BaseConfig):
         Raises:
             ValueError: one of its keys does not fit.
         """
+
+
+class OutcomeConfig(UpdateConfig):
+    """What every algorithm has whose ratios are the trainer's own."""
+
+    engine_correction: EngineCorrection = "none"
+    """Weight for the gap between engine and trainer: tis, by token, by the whole
+    sequence, or by its geometric mean. Wanted where another engine samples."""
+    engine_correction_cap: Annotated[float, Field(gt=0)] = 2.0
+    """Largest weight of that correction."""
 
 
 class GroupConfig(OutcomeConfig):
@@ -171,7 +176,7 @@ class SAOCriticConfig(ValueHeadConfig):
     num_epochs: Positive = 2
 
 
-class ActorCriticConfig(OutcomeConfig):
+class ActorCriticConfig(UpdateConfig):
     """What every algorithm has whose critic has parameters."""
 
     group_size: Positive = 1
@@ -182,7 +187,7 @@ class ActorCriticConfig(OutcomeConfig):
     critic: ValueHeadConfig = ValueHeadConfig()
 
 
-class PPOConfig(ActorCriticConfig):
+class PPOConfig(ActorCriticConfig, OutcomeConfig):
     """Proximal policy optimization, with VAPO's options."""
 
     name: Literal["ppo"] = "ppo"
@@ -225,7 +230,7 @@ class SAOConfig(ActorCriticConfig):
     critic: SAOCriticConfig = SAOCriticConfig()
 
 
-class PACTConfig(ActorCriticConfig):
+class PACTConfig(ActorCriticConfig, OutcomeConfig):
     """Policy aligned critic training."""
 
     name: Literal["pact"] = "pact"

@@ -22,11 +22,7 @@ from accredit.world import World, forward_cost
 
 
 def objective(
-    config: OutcomeConfig,
-    loss: PolicyLoss,
-    aggregation: Aggregation,
-    *,
-    old_from_engine: bool = False,
+    config: OutcomeConfig, loss: PolicyLoss, aggregation: Aggregation
 ) -> Objective:
     """The loss with what every recipe can add to it."""
     return Objective(
@@ -36,7 +32,6 @@ def objective(
         entropy_coefficient=config.entropy_coefficient,
         num_minibatches=config.num_minibatches,
         num_epochs=config.num_epochs,
-        old_from_engine=old_from_engine,
     )
 
 

@@ -22,13 +22,12 @@ from functools import partial
 from accredit.algorithms.actor_critic import truncation_rule
 from accredit.algorithms.configs import SAOConfig
 from accredit.algorithms.outcome_step import Algorithm, draw_groups
-from accredit.algorithms.parts import objective
 from accredit.algorithms.ppo import ppo_step
 from accredit.credit import decoupled_credit
 from accredit.functional.advantages import length_adaptive_lambda
 from accredit.functional.aggregation import token_mean
 from accredit.functional.policy_losses import double_sided_importance
-from accredit.protocols import TrainableCritic
+from accredit.protocols import Objective, TrainableCritic
 
 
 def sao(config: SAOConfig, critic: TrainableCritic) -> Algorithm:
@@ -54,7 +53,14 @@ def sao(config: SAOConfig, critic: TrainableCritic) -> Algorithm:
         ),
         critic=critic,
         credit=truncation_rule(config.truncation, credit),
-        objective=objective(config, loss, token_mean, old_from_engine=True),
+        objective=Objective(
+            loss=loss,
+            aggregation=token_mean,
+            entropy_coefficient=config.entropy_coefficient,
+            num_minibatches=config.num_minibatches,
+            num_epochs=config.num_epochs,
+            old_from_engine=True,
+        ),
         clip_bounds=(1.0 - config.ratio_low, config.ratio_high - 1.0),
         step=partial(ppo_step, critic=critic),
     )

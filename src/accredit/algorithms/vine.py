@@ -18,8 +18,9 @@ Differs from the paper:
 - no KL term (.0001 there), advantages are not whitened (they are there), one pass over
   the batch by default (two there).
 
-A rollout that ran out of tokens is paid what its verifier gave it. Every token and
-every verification of the fresh rollouts is in the cost of the step.
+A rollout that ran out of tokens is paid what its verifier gave it, for that is what the
+critic says of its end. Every token and every verification of the fresh rollouts is in
+the cost of the step.
 """
 
 from functools import partial
@@ -34,7 +35,7 @@ from accredit.algorithms.outcome_step import (
 )
 from accredit.algorithms.parts import objective
 from accredit.collate import collate
-from accredit.credit import chunk_credit, paid_at_truncation
+from accredit.credit import chunk_credit
 from accredit.critics.group import ZeroBaseline
 from accredit.critics.monte_carlo import MonteCarlo
 from accredit.functional.aggregation import token_mean
@@ -79,8 +80,7 @@ def vine_step(
         with world.clock.measure("critic"):
             key = ("vine", state.step)
             told = critic.estimate(batch, world.environment, world.sampling, key)
-        paid = paid_at_truncation(batch)
-        credit = algorithm.credit(paid, batch.rewards, told.values)
+        credit = algorithm.credit(batch, batch.rewards, told.values)
         policy = update_policy(algorithm, state, world, drawn, batch, credit.advantages)
         world.engine.load(world.learner.model, world.learner.version)
     return recorded(

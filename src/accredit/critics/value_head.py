@@ -47,7 +47,10 @@ class ValueModel(nn.Module):
         super().__init__()
         self.backbone = backbone
         hidden = backbone.config.get_text_config().hidden_size
-        self.head = nn.Linear(hidden, num_outputs, device=backbone.device)
+        # No draw is spent on weights that are 0.
+        self.head = nn.utils.skip_init(
+            nn.Linear, hidden, num_outputs, device=backbone.device
+        )
         nn.init.zeros_(self.head.weight)
 
     def forward(

@@ -193,7 +193,7 @@ def vtrace_targets(
     """
     _require_cap("trace_cap", trace_cap)
     require_right_padding(step_mask)
-    before = torch.where(step_mask, values[:, :-1], 0.0)
+    before = values[:, :-1]
     after = torch.where(has_next(step_mask), values[:, 1:], outcomes[:, None])
     traces = torch.where(step_mask, ratios, 0.0).clamp(max=trace_cap)
     errors = torch.where(step_mask, after - before, 0.0)

@@ -148,9 +148,8 @@ CRITIC_CURVES: tuple[Curve, ...] = (
             lines=(
                 ("critic/ratio_max", "largest ratio"),
                 ("critic/ratio_mean", "mean ratio"),
-                ("critic/rejected_share", "rejected share"),
             ),
-            ylabel="ratio, share; logarithmic",
+            ylabel="ratio, logarithmic",
         ),
     ),
 )

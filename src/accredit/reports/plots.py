@@ -138,6 +138,7 @@ def logarithmic_curves(
         figure, axes = _canvas(*NARROW)
         ends = _draw(axes, _column(metrics, "step"), columns)
         axes.set_yscale("log")
+        axes.set_ylim(*_decades(np.concatenate(list(columns.values()))))
         label_ends(axes, ends)
         _name_axes(axes, "step", ylabel)
     return figure
@@ -333,6 +334,13 @@ def _limits(values: np.ndarray) -> tuple[float, float]:
     low = min(low, 0.0) if low < 0.7 * high else low
     room = 0.06 * (high - low) or 0.1 * abs(high) or 0.1
     return low - (room if low < 0 else min(room, low)), high + room
+
+
+def _decades(values: np.ndarray) -> tuple[float, float]:
+    """Whole powers of ten around positive values, one decade at least."""
+    exponents = np.log10(values[np.isfinite(values)])
+    low, high = np.floor(exponents.min()), np.ceil(exponents.max())
+    return 10.0**low, 10.0 ** max(high, low + 1.0)
 
 
 def _column(rows: Sequence[Row], key: str) -> np.ndarray:

@@ -158,13 +158,15 @@ def another_baseline(draw: Generator) -> float:
     neutrality, completeness, wanted = axioms_system(tree)
     shift = 0.1 + torch.rand((), generator=draw, dtype=torch.float64)
     system = torch.cat([neutrality, completeness])
-    shifted = wanted - torch.where(torch.arange(len(wanted)) < len(neutrality), 0, shift)
+    shifted = wanted - torch.where(
+        torch.arange(len(wanted)) < len(neutrality), 0, shift
+    )
     start = torch.linalg.solve(system, shifted)[0]
     return max(largest(start + shift), short_of(float(start.abs())))
 
 
 def segments(draw: Generator) -> float:
-    """The credit of a chunk is V_end - V_start: the sum of the credits of its tokens."""
+    """The credit of a chunk is V_end - V_start, the sum of its tokens' credits."""
     tree = random_tree(draw)
     values, credits = tree.values(), exact_credits(tree)
     known = tree.at_prefixes(values)

@@ -52,7 +52,7 @@ def cross_entropy_excess(draw: Generator) -> float:
 
 
 def corrected_gradient(draw: Generator) -> float:
-    """With `pact` the critic's gradient is V - ratio R; at ratio 1 it is plain BCE's."""
+    """The critic's gradient under `pact` is V - ratio R; at ratio 1, plain BCE's."""
     change = random_change(draw)
     still = Change(change.old, change.old)
     tree = change.old
@@ -70,9 +70,9 @@ def corrected_gradient(draw: Generator) -> float:
 
 
 def order_alone(draw: Generator) -> float:
-    """Separate weights, plain targets: actor first or critic first, the same weights."""
+    """Separate weights, plain targets: actor or critic first, the result is the same."""
     tree = random_tree(draw, depth=3)
-    start = _parameters(tree, draw, shared=False)
+    start = starting_parameters(tree, draw, shared=False)
     gap = order_gap(tree, start, plain_targets)
     moved = one_iteration(tree, start, plain_targets, ACTOR_FIRST)
     least = min(_distance(start, moved, name) for name in start if name != "features")
@@ -82,19 +82,19 @@ def order_alone(draw: Generator) -> float:
 def order_with_shared_trunk(draw: Generator) -> float:
     """On a shared trunk the order matters, with the same plain targets."""
     tree = random_tree(draw, depth=3)
-    start = _parameters(tree, draw, shared=True)
+    start = starting_parameters(tree, draw, shared=True)
     return short_of(order_gap(tree, start, plain_targets), 1e-6)
 
 
 def order_with_correction(draw: Generator) -> float:
-    """With `pact` targets it matters for separate weights too: they read the new actor."""
+    """With `pact` targets it matters for separate weights too."""
     tree = random_tree(draw, depth=3)
-    start = _parameters(tree, draw, shared=False)
+    start = starting_parameters(tree, draw, shared=False)
     return short_of(order_gap(tree, start, pact_targets), 1e-6)
 
 
 def first_order_terms(change: Change) -> list[Float[Tensor, " node"]]:
-    """Change of V by the next token's new policy alone, by the one after it alone, ..."""
+    """Change of V by the next token's new policy alone, by the one after's, ..."""
     depths = change.old.depths
     most = int(depths.max())
     terms = [torch.zeros_like(change.ratios) for _ in range(most)]
@@ -156,7 +156,7 @@ def one_iteration(
     return now
 
 
-def _parameters(tree: Tree, draw: Generator, *, shared: bool) -> Parameters:
+def starting_parameters(tree: Tree, draw: Generator, *, shared: bool) -> Parameters:
     """Features of the prefixes, a trunk or two, and two heads."""
     trunks = ["trunk"] if shared else ["actor_trunk", "critic_trunk"]
     return {

@@ -2,7 +2,7 @@
 
 With V^ = V + e inside and V^_n = R,
 
-    A_t = sum_{i>=t} lambda^{i-t} C_i - e_{t-1} + (1 - lambda) sum_{i>=t} lambda^{i-t} e_i
+    A_t = sum_{i>=t} l^{i-t} C_i - e_{t-1} + (1 - l) sum_{i>=t} l^{i-t} e_i,  l = lambda
 
 The middle term knows the prefix only and biases no gradient; the last one knows T_t.
 lambda = 1 removes it and leaves R - V^_{t-1} (PACT, arXiv:2609.26355).
@@ -67,9 +67,7 @@ def lambda_one(draw: Generator) -> float:
     tree = random_tree(draw)
     wrong = tree.values() + critic_errors(tree, draw)
     known = tree.at_prefixes(wrong)
-    outcome = tree.at_steps(
-        outcome_credit(tree.batch, tree.outcomes, known).advantages
-    )
+    outcome = tree.at_steps(outcome_credit(tree.batch, tree.outcomes, known).advantages)
     written = torch.where(
         tree.step_mask, tree.outcomes[:, None] - tree.before(wrong), 0.0
     )
@@ -116,7 +114,7 @@ def chunk_energies(tree: Tree) -> Float[Tensor, " length"]:
 
 
 def chunk_energy(draw: Generator) -> float:
-    """The energy of a chunk's credit is the sum over its tokens: it grows with length."""
+    """The energy of a chunk's credit is the sum over its tokens, and grows with it."""
     tree = random_tree(draw)
     values = tree.values()
     credits = dealt_advantages(tree, values, 0.0)

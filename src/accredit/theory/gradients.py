@@ -113,7 +113,7 @@ def independent_baseline(draw: Generator) -> float:
 
 
 def privileged_baseline(draw: Generator) -> float:
-    """So does a critic that sees what the policy cannot, as which answer is right.
+    """A critic that sees what the policy cannot, as the answer, leaves it exact too.
 
     One of two reward tables is in force, drawn apart from the tokens; the critic of
     each table is exact.
@@ -131,7 +131,7 @@ def privileged_baseline(draw: Generator) -> float:
 
 
 def baseline_of_the_future(draw: Generator) -> float:
-    """A baseline that saw its own reward does not: half of R - V_t halves the step."""
+    """A baseline that saw the reward does not: with half of R - V in it, half is left."""
     tree = random_tree(draw)
     surprise = dealt_advantages(tree, tree.values())
     wanted = exact_gradient(tree)
@@ -154,7 +154,7 @@ def group_mean(draw: Generator) -> float:
 
 
 def divided_by_deviation(draw: Generator) -> float:
-    """Divided by the group's deviation the gradient points elsewhere: no scale mends it.
+    """Dividing by the group's deviation breaks it: no scale mends the direction.
 
     Rewards are uniform, since in pairs of binary ones the deviation is a constant.
     """

@@ -5,6 +5,7 @@ change is its largest |ratio - 1|, which every tree is brought to exactly.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Generator
@@ -77,24 +78,20 @@ def changes(draw: Generator, sizes: tuple[float, ...]) -> list[Change]:
 
 
 def order_error(found: list[Magnitudes]) -> float:
-    """By how much plain > pact > first-order is violated; 0 if it holds at each size."""
+    """By how much plain > pact > first-order is violated at the worst size, or 0."""
     excess = [0.0]
     for row in found:
         errors = list(row.errors.values())
-        excess += [
-            below - above for above, below in zip(errors, errors[1:], strict=False)
-        ]
+        excess += [below - above for above, below in pairwise(errors)]
     return max(excess)
 
 
 def _scale(moved, size: float) -> float:
     """Where the largest |ratio - 1| first reaches `size`, by bisection."""
     low, high = 0.0, LARGEST_SCALE
-    for _ in range(60):
+    for _ in range(45):
         middle = (low + high) / 2
-        low, high = (
-            (middle, high) if _largest(moved(middle)) < size else (low, middle)
-        )
+        low, high = (middle, high) if _largest(moved(middle)) < size else (low, middle)
     return high
 
 

@@ -23,9 +23,9 @@ def result_table(results: Sequence[Result], num_trees: int) -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(
-        "name", "statement", box=None, title=f"largest error over {num_trees} trees"
-    )
+    trees = f"{num_trees} random trees" if num_trees > 1 else "one random tree"
+    title = f"largest error of each statement over {trees}"
+    table = Table("name", "statement", box=None, title=title)
     table.add_column("error", justify="right")
     table.add_column("at most", justify="right")
     table.add_column("")
@@ -38,7 +38,7 @@ def result_table(results: Sequence[Result], num_trees: int) -> "Table":
         table.add_row(
             f"  {name}",
             escape(result.statement),
-            "none" if result.error is None else f"{result.error:.0e}",
+            _shown(result.error),
             f"{result.tolerance:.0e}",
             "[green]ok[/green]" if result.ok else "[red]NO[/red]",
         )
@@ -49,10 +49,16 @@ def magnitude_table(found: Sequence[Magnitudes]) -> "Table":
     """Mean absolute error of each target's expectation, by size of policy change."""
     from rich.table import Table
 
-    title = "mean |E[target] - V^new|, trees of length 4, by largest |ratio - 1|"
-    table = Table("target", box=None, title=title)
+    title = "mean |E\\[target] - V^new| on trees of length 4, by largest |ratio - 1|"
+    table = Table("target", box=None, title=title, min_width=len(title))
     for row in found:
         table.add_column(f"{row.size:g}", justify="right")
     for name in found[0].errors:
         table.add_row(name, *(f"{row.errors[name]:.2g}" for row in found))
     return table
+
+
+def _shown(error: float | None) -> str:
+    if error is None:
+        return "no number"
+    return f"{error:.0e}" if error else "0"

@@ -81,7 +81,7 @@ def centred_teacher(draw: Generator) -> float:
 
 
 def success_teacher_telescopes(draw: Generator) -> float:
-    """Of the success-conditioned teacher, log q / p sums to log R / V_0, consistently."""
+    """The success-conditioned teacher's log q / p sums to log R / V_0, consistently."""
     tree = _paid_tree(draw)
     told = tree.after(teacher_advantages(tree, success_teacher(tree)))
     total = (tree.outcomes / tree.values()[0]).log()
@@ -89,7 +89,7 @@ def success_teacher_telescopes(draw: Generator) -> float:
 
 
 def success_teacher_is_not_neutral(draw: Generator) -> float:
-    """Yet its log q / p is not neutral: its mean under p is below 0 (Jensen)."""
+    """The success-conditioned teacher's log q / p is not neutral: its mean is below 0."""
     tree = _paid_tree(draw)
     told = tree.after(teacher_advantages(tree, success_teacher(tree)))
     above = float(tree.given_prefix(told).amax())

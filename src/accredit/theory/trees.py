@@ -63,9 +63,9 @@ class Tree:
         """Number of the policy's tokens so far."""
         depths = torch.zeros_like(self.parent)
         steps = torch.arange(self.step_mask.shape[1])
-        depths[self.paths[:, 1:][self.step_mask]] = 1 + steps.expand_as(self.columns)[
-            self.step_mask
-        ]
+        depths[self.paths[:, 1:][self.step_mask]] = (
+            1 + steps.expand_as(self.columns)[self.step_mask]
+        )
         return depths
 
     def under(self, logits: Float[Tensor, "node branch"]) -> "Tree":
@@ -145,9 +145,7 @@ class Tree:
         filled = torch.full_like(self.batch.sampling_logprobs, filler)
         return filled.index_put((rows, self.columns[rows, steps]), x[rows, steps])
 
-    def at_steps(
-        self, x: Float[Tensor, "leaf token"]
-    ) -> Float[Tensor, "leaf step"]:
+    def at_steps(self, x: Float[Tensor, "leaf token"]) -> Float[Tensor, "leaf step"]:
         """A per-token quantity of the sampled tokens, packed; 0 at padding."""
         return torch.where(self.step_mask, x.gather(1, self.columns), 0.0)
 

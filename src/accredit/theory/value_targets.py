@@ -84,12 +84,8 @@ class Change:
     def slope(self, changed: Bool[Tensor, " node"]) -> Float[Tensor, " node"]:
         """Derivative of `mixed_values` at share 0: the first-order change of V."""
         zero = torch.zeros((), dtype=torch.float64)
-        _, slope = torch.func.jvp(
-            lambda share: self.mixed_values(share, changed),
-            (zero,),
-            (torch.ones_like(zero),),
-        )
-        return slope
+        values = partial(self.mixed_values, changed=changed)
+        return torch.func.jvp(values, (zero,), (torch.ones_like(zero),))[1]
 
 
 def random_change(
@@ -195,7 +191,7 @@ def second_order_remainder(draw: Generator) -> float:
         inner_difference(part, part.expectation(FIRST_ORDER), part.new.values())
         for part in (part_of(change, 1e-2), part_of(change, 5e-3))
     ]
-    return max(0.0, missed[1] / missed[0] - 0.3, short_of(missed[0], 1e-9))
+    return max(0.0, missed[1] - 0.3 * missed[0], short_of(missed[0], 1e-9))
 
 
 def part_of(change: Change, share: float) -> Change:

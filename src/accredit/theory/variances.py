@@ -118,7 +118,7 @@ def noise_order(draw: Generator) -> float:
 
 
 def noise_sizes(draw: Generator) -> float:
-    """They are G/(G-1) Var R at the start, the energy still to come, the token's own."""
+    """They are G/(G-1) Var R at the start, the energy to come, the token's energy."""
     tree = random_tree(draw, depth=2)
     values = tree.values()
     energies = (tree.after(values) - tree.before(values)).square()

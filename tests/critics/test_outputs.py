@@ -1,0 +1,68 @@
+"""The three outputs of a value head: what a bias says, and what a loss asks for."""
+
+import pytest
+import torch
+
+from accredit.critics.configs import ValueHeadConfig
+from accredit.critics.outputs import (
+    CategoricalOutput,
+    LinearOutput,
+    SigmoidOutput,
+    output_of,
+)
+
+OUTPUTS = [SigmoidOutput(), LinearOutput(), LinearOutput(0.1), CategoricalOutput(11)]
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("value", [0.06, 0.3, 0.5, 0.91])
+def test_the_bias_alone_says_the_value(output, value):
+    bias = output.bias(value)
+    assert bias.shape == (output.num_outputs,)
+    said = output.values(bias.expand(2, 3, -1))
+    torch.testing.assert_close(said, torch.full((2, 3), value))
+
+
+def test_a_value_beyond_the_last_bins_center_is_the_last_bins():
+    """Ten bins: no mean lies beyond .95; the bias stays finite."""
+    output = CategoricalOutput(10)
+    for value, expected in ((0.999, 0.95), (0.001, 0.05)):
+        bias = output.bias(value)
+        assert bool(torch.isfinite(bias).all())
+        said = output.values(bias.expand(1, 1, -1))
+        assert float(said) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_a_loss_is_least_at_its_target_and_0_where_nobody_asks(output):
+    """Descending the loss of a constant target moves the value to it."""
+    outputs = output.bias(0.4).expand(1, 2, -1).clone().requires_grad_(True)
+    where = torch.tensor([[True, False]])
+    targets, old = torch.tensor([[0.7, 0.1]]), torch.full((1, 2), 0.69)
+    before = output.losses(outputs, targets, old, where)
+    assert before[0, 1] == 0
+    optimizer = torch.optim.Adam([outputs], lr=0.05)
+    for _ in range(600):
+        optimizer.zero_grad()
+        output.losses(outputs, targets, old, where).sum().backward()
+        optimizer.step()
+    after = output.losses(outputs, targets, old, where)
+    assert after[0, 0] < before[0, 0]
+    said = output.values(outputs)[0]
+    assert float(said[0].detach()) == pytest.approx(0.7, abs=0.01)
+    assert float(said[1].detach()) == pytest.approx(0.4, abs=1e-5)
+
+
+def test_a_recipe_names_the_output_and_its_clip_is_in_reward_units():
+    wide = {"reward_low": -2.0, "reward_high": 8.0}
+    linear = ValueHeadConfig(output="linear", value_clip=0.5, **wide)
+    assert output_of(linear) == LinearOutput(0.5 / 10)
+    assert output_of(ValueHeadConfig()) == SigmoidOutput()
+    bins = ValueHeadConfig(output="categorical", num_bins=9, bin_sigma=0.5)
+    assert output_of(bins) == CategoricalOutput(9, 0.5)
+    assert [output_of(c).bounded for c in (linear, ValueHeadConfig(), bins)] == [
+        False,
+        True,
+        True,
+    ]
+    assert output_of(linear).compares and not output_of(ValueHeadConfig()).compares

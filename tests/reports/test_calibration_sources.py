@@ -1,0 +1,324 @@
+"""Tables and runs in, pairs out; every mistake with its file, line and column."""
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from synthetic_run import RECIPE, decode, synthetic_record, write_synthetic_run
+
+from accredit.critics.group import LeaveOneOut
+from accredit.records import Credit
+from accredit.reports.calibration import group_figures
+from accredit.reports.calibration_plots import calibration_figure, save_calibration
+from accredit.reports.calibration_sources import (
+    read_source,
+    read_table,
+    valued_rollouts,
+)
+from accredit.reports.calibration_tables import calibration_tables
+from accredit.reports.environment import environment
+from accredit.reports.rollouts import rollout_rows
+from accredit.reports.run_directory import RunDirectory
+
+HEADER = "mean_reward,mean_value,share_f,reference_shown"
+PACT = {"name": "pact", "critic": {"template": ""}}
+
+
+def table(folder: Path, *lines: str, header: str = HEADER) -> Path:
+    path = folder / "probe.csv"
+    path.write_text("\n".join([header, *lines, ""]), encoding="utf-8")
+    return path
+
+
+def run_with(
+    folder: Path, rows: list[dict], algorithm: dict | None = None, step: int = 1
+) -> RunDirectory:
+    run = RunDirectory(folder / "run")
+    if not run.exists:
+        run.start(RECIPE | {"algorithm": algorithm or PACT}, environment())
+    run.write_rollouts(step, rows)
+    return run
+
+
+def rollout_row(**changes) -> dict:
+    """Two prompt tokens, a sampled one, an observation, another sampled one."""
+    row = {
+        "step": 1,
+        "group": 0,
+        "sampled": [0, 0, 1, 0, 1],
+        "values": [9.0, 9.0, 0.25, 9.0, 0.75, 9.0],
+        "reward": 1.0,
+        "shaped_reward": 1.0,
+    }
+    return row | changes
+
+
+# Tables
+
+
+def test_a_table_is_read_whatever_the_order_of_its_columns(tmp_path):
+    path = tmp_path / "probe.csv"
+    lines = ["note, share_f ,reference_shown,mean_value,mean_reward"]
+    lines += ['"a, b",0.5,1,0.75,0.25', "", "c,1,0,0.1,0.9"]
+    path.write_text("\ufeff" + "\r\n".join(lines), encoding="utf-8")
+    groups = read_table(path).groups
+    assert groups.mean_rewards.tolist() == [0.25, 0.9]
+    assert groups.mean_values.tolist() == [0.75, 0.1]
+    assert groups.shares.tolist() == [0.5, 1.0]
+    assert groups.references.tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("0.5,nan,1,0", "mean_value must be a finite number, got 'nan' in line 3 of"),
+        ("inf,0.5,1,0", "mean_reward must be a finite number, got 'inf' in line 3 of"),
+        ("0.5,,1,0", "mean_value must be a finite number, got '' in line 3 of"),
+        ("0.5,half,1,0", "mean_value must be a finite number, got 'half' in line 3"),
+        ("0.5,0.5,1.25,0", "share_f must lie in [0, 1], got '1.25' in line 3 of"),
+        ("0.5,0.5,-0.1,0", "share_f must lie in [0, 1], got '-0.1' in line 3 of"),
+        ("0.5,0.5,1,2", "reference_shown must be 0 or 1, got '2' in line 3 of"),
+        ("0.5,0.5,1", "must hold 4 cells a line, as its header does, got 3 in line 3"),
+        ("0.5,0.5,1,0,7", "must hold 4 cells a line, as its header does, got 5 in"),
+    ],
+)
+def test_a_bad_cell_is_named_with_file_line_and_column(tmp_path, line, said):
+    path = table(tmp_path, "0.5,0.5,1,0", line)
+    with pytest.raises(ValueError) as raised:
+        read_table(path)
+    assert said in str(raised.value)
+    assert str(path) in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "got an empty file; add mean_reward, mean_value, share_f, reference"),
+        (b"mean_reward,share_f\n1,1\n", "add mean_value, reference_shown"),
+        (b"a;b\n1;2\n", "got 'a;b'; add mean_reward"),
+        (HEADER.encode() + b"\n\n\n", "must hold a group, got a header and no rows"),
+        (HEADER.encode() + b",share_f\n", "got 'share_f' twice in line 1"),
+        (b"\xff\xfe\x00", "must be a table in UTF-8, got"),
+        (b'"' + b"x" * 200_000, "must be a table of CSV, got"),
+    ],
+)
+def test_what_is_no_such_table_is_said_in_one_line(tmp_path, content, said):
+    path = tmp_path / "probe.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError) as raised:
+        read_table(path)
+    assert said in str(raised.value) and str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_path_to_nothing_and_a_folder_without_a_run_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"got no file .*absent.csv"):
+        read_source(tmp_path / "absent.csv")
+    with pytest.raises(ValueError, match="a run or a CSV file, got the folder"):
+        read_source(tmp_path)
+    with pytest.raises(ValueError, match="--last goes with a run"):
+        read_source(table(tmp_path, "1,1,1,1"), last=1)
+
+
+# Runs
+
+
+def test_a_runs_pairs_by_hand(tmp_path):
+    rows = [
+        rollout_row(),
+        rollout_row(shaped_reward=0.5, values=[9, 9, 0.25, 9, 0.35, 9]),
+        rollout_row(group=1, reward=None, shaped_reward=0.0),
+        rollout_row(group=2, reward=0.0, shaped_reward=0.0),
+        rollout_row(group=2, sampled=[0, 0, 0, 0, 0]),
+    ]
+    found = read_source(run_with(tmp_path, rows).path)
+    assert found.groups.mean_rewards.tolist() == [0.75, 0.0]
+    assert found.groups.mean_values.tolist() == [0.25, 0.25]
+    assert found.groups.shares.tolist() == [1.0, 1.0]
+    assert found.groups.references.tolist() == [False, False]
+    throughout, prefixes = found.groups_throughout, found.prefixes
+    assert throughout is not None and prefixes is not None
+    assert throughout.mean_values.tolist() == pytest.approx([0.4, 0.5])
+    assert prefixes.values.tolist() == [0.25, 0.75, 0.25, 0.35, 0.25, 0.75]
+    assert prefixes.outcomes.tolist() == [1.0, 1.0, 0.5, 0.5, 0.0, 0.0]
+    # two sampled tokens: the halves begin at 0% and at 50%
+    assert prefixes.deciles.tolist() == [0, 5] * 3
+    assert prefixes.groups.tolist() == [0, 0, 0, 0, 1, 1]
+
+
+def test_groups_of_different_steps_are_different_groups(tmp_path):
+    run_with(tmp_path, [rollout_row()])
+    run = run_with(tmp_path, [rollout_row(shaped_reward=0.0)], step=10)
+    assert read_source(run.path).groups.mean_rewards.tolist() == [1.0, 0.0]
+    newest = read_source(run.path, last=1)
+    assert newest.groups.mean_rewards.tolist() == [0.0]
+    assert newest.name == "run, step 10"
+    assert read_source(run.path, last=7).name == "run, steps 1 to 10"
+
+
+def test_the_recipe_says_who_valued_and_what_was_shown(tmp_path):
+    shown = {"name": "pact", "critic": {"template": "{prompt} Answer: {answer}"}}
+    groups = read_source(run_with(tmp_path, [rollout_row()], shown).path).groups
+    assert (groups.shares.tolist(), groups.references.tolist()) == ([1.0], [True])
+    (tmp_path / "other").mkdir()
+    run = run_with(tmp_path / "other", [rollout_row()], {"name": "rloo"})
+    groups = read_source(run.path).groups
+    assert (groups.shares.tolist(), groups.references.tolist()) == ([0.0], [False])
+
+
+def test_a_row_that_says_it_itself_wins_over_the_recipe(tmp_path):
+    rows = [rollout_row(share_f=1.0, reference_shown=1), rollout_row(share_f=0.0)]
+    groups = read_source(run_with(tmp_path, rows, {"name": "rloo"}).path).groups
+    assert (groups.shares.tolist(), groups.references.tolist()) == ([0.5], [True])
+
+
+def test_siblings_value_a_group_by_its_rewards_alone(tmp_path):
+    """A leave-one-out baseline is exact about its group: f = 0, error 0."""
+    record = synthetic_record(np.random.default_rng(2), 0.5)
+    kept = replace(record.batch, verified=torch.ones_like(record.batch.verified))
+    values = LeaveOneOut().values(kept, record.shaped_rewards)
+    record = replace(
+        record,
+        batch=kept,
+        values=values,
+        credit=Credit(record.credit.advantages),
+        change=None,
+        critic=None,
+    )
+    rows = [row | {"reward": 0.0} for row in rollout_rows(record, 1, decode)]
+    run = run_with(tmp_path, rows, {"name": "rloo"})
+    figures = group_figures(read_source(run.path).groups)
+    assert figures["f=0"]["groups"] == 8
+    assert figures["f=0"]["mae"] == pytest.approx(0.0, abs=1e-6)
+    assert figures["f=1"]["groups"] == 0
+    assert figures["all"]["constant_mae"] > 0.01
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"values": None}, "values must be a list of numbers, got None in line 2 of"),
+        ({"values": [0.0] * 5}, "one entry more than sampled, got 5 and 5 in line 2"),
+        ({"values": [0, 0, None, 0, 0, 0]}, "finite numbers, got None at 2 in line 2"),
+        ({"values": [0, 0, "1", 0, 0, 0]}, "finite numbers, got '1' at 2 in line 2"),
+        ({"sampled": None}, "sampled must be a list of numbers, got None in line 2"),
+        ({"shaped_reward": None}, "shaped_reward must be a finite number, got None"),
+        ({"shaped_reward": "1"}, "shaped_reward must be a finite number, got '1' in"),
+        ({"group": None}, "group must be a finite number, got None in line 2 of"),
+        ({"share_f": 2.0}, "share_f must lie in [0, 1], got 2.0 in line 2 of"),
+        ({"reference_shown": "no"}, "reference_shown must be a finite number, got"),
+    ],
+)
+def test_a_bad_rollout_is_named_with_file_line_and_key(tmp_path, change, said):
+    run = run_with(tmp_path, [rollout_row(), rollout_row(**change)])
+    with pytest.raises(ValueError) as raised:
+        read_source(run.path)
+    assert said in str(raised.value)
+    assert str(run.rollout_file(1)) in str(raised.value)
+
+
+def test_a_run_that_kept_nothing_says_how_to_keep_it(tmp_path):
+    run = RunDirectory(tmp_path / "run")
+    run.start(RECIPE, environment())
+    with pytest.raises(ValueError, match=r"step-.*got none; train with --checkpoint"):
+        read_source(run.path)
+
+
+def test_a_run_without_a_verified_rollout_is_refused(tmp_path):
+    run = run_with(tmp_path, [rollout_row(reward=None)])
+    with pytest.raises(
+        ValueError, match=r"needs a verified rollout .* got none in run"
+    ):
+        read_source(run.path)
+
+
+def test_a_batch_gives_the_rollouts_that_its_rows_give(tmp_path, record):
+    """Fresh rollouts and kept ones are the same pairs."""
+    record = replace(record, shaped_rewards=record.batch.rewards)
+    run = run_with(tmp_path, list(rollout_rows(record, 1, decode)))
+    kept = read_source(run.path)
+    fresh = valued_rollouts(record.batch, record.values, 0, reference=False)
+    assert kept.prefixes is not None
+    values = np.concatenate([rollout.values for rollout in fresh])
+    np.testing.assert_allclose(kept.prefixes.values.numpy(), values, atol=1e-6)
+    assert len(fresh) == int(record.batch.verified.sum())
+    assert valued_rollouts(record.batch, record.values, 16, False)[0].group == (0, 16)
+
+
+# What a reader sees
+
+
+def printed(path: Path, last: int | None = None) -> str:
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(calibration_tables(read_source(path, last), seed=0))
+    return console.export_text()
+
+
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_tables_fit_eighty_columns_and_hold_the_figures(tmp_path):
+    lines = [f"{i / 40},{0.5 + i / 90},{(i % 3) / 2},{i % 2}" for i in range(40)]
+    text = printed(table(tmp_path, *lines))
+    assert max(map(len, text.splitlines())) <= 80
+    for name in ("all", "f = 0", "0 < f < 1", "f = 1", "reference", "no reference"):
+        assert f"\n{name} " in text
+    assert "hopes too much, by 0." in unwrapped(text)
+    assert ".." in text and "constant" in text
+
+
+def test_a_runs_tables_follow_the_rollout(tmp_path):
+    run = write_synthetic_run(tmp_path / "run", num_steps=4, algorithm=PACT)
+    text = printed(run.path)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "value at the prompt; all f = 1, no reference" in text
+    assert "value throughout" in text
+    assert "90..100%" in text
+
+
+def test_an_unbiased_and_a_single_group_are_told_as_they_are(tmp_path):
+    even = [f"{i % 2},{0.5 + (i % 2 - 0.5) * 0.6},1,0" for i in range(20)]
+    assert "no clear bias" in unwrapped(printed(table(tmp_path, *even)))
+    alone = unwrapped(printed(table(tmp_path, "1,0.5,1,0")))
+    assert "one group leaves its bias open" in alone
+    low = [f"{i % 2},0,1,0" for i in range(20)]
+    assert "hopes too little, by 0.500" in unwrapped(printed(table(tmp_path, *low)))
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_the_diagram_is_drawn_of_tables_and_runs(tmp_path, suffix):
+    lines = [f"{i / 40},{0.5 + i / 90},{(i % 3) / 2},{i % 2}" for i in range(40)]
+    run = write_synthetic_run(tmp_path / "run", num_steps=2, algorithm=PACT)
+    for source in (table(tmp_path, *lines), run.path):
+        target = tmp_path / f"figure{suffix}"
+        save_calibration(read_source(source), target, seed=0)
+        head = target.read_bytes()[:200]
+        assert head.startswith(b"\x89PNG" if suffix == ".png" else b"<?xml")
+        target.unlink()
+
+
+def test_the_diagram_shows_every_group_and_prefix_bin(tmp_path):
+    figure = calibration_figure(read_source(table(tmp_path, "1,0.5,1,0", "0,0,0,1")), 0)
+    (axes,) = figure.axes
+    texts = [text.get_text() for text in axes.texts]
+    assert {"rewards alone (1)", "critic (1)", "bins of f > 0, 95%"} <= set(texts)
+    points = np.concatenate([c.get_offsets() for c in axes.collections])
+    assert [0.5, 1.0] in points.tolist() and [0.0, 0.0] in points.tolist()
+
+
+@pytest.mark.parametrize("name", ["figure.pdf", "figure", "absent/figure.png"])
+def test_a_picture_that_cannot_be_written_is_refused(tmp_path, name):
+    found = read_source(table(tmp_path, "1,0.5,1,0"))
+    with pytest.raises(ValueError, match="--plot"):
+        save_calibration(found, tmp_path / name, seed=0)
+
+
+def test_the_json_is_strict(tmp_path):
+    figures = group_figures(read_source(table(tmp_path, "1,0.5,1,0")).groups)
+    assert "NaN" not in json.dumps(figures, allow_nan=False)
