@@ -1,6 +1,6 @@
 """Trains a recipe and kills itself, -9, at a named place of a named step.
 
-python killed_run.py RECIPE.json {generate,update,save} STEP
+python killed_run.py RECIPE.json {generate,update,critic,save} STEP
 """
 
 import os
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from accredit.config import load_recipe
+from accredit.critics.value_head import ValueHeadCritic
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.learner.learner import Learner
 from accredit.session import start_training
@@ -35,6 +36,8 @@ if __name__ == "__main__":
         die_in(TransformersEngine, "generate", step + 1)
     elif place == "update":
         die_in(Learner, "_descend", step)
+    elif place == "critic":
+        die_in(ValueHeadCritic, "_step", step)
     else:
         # Every file is written; nothing is sealed, marked or renamed yet.
         die_in(Learner, "save", step)

@@ -264,7 +264,10 @@ def finished(prompt: Prompt, token_ids: Sequence[int], sample: int = 0) -> Rollo
 
 @dataclass
 class ScriptedEnvironment:
-    """Answers each call with the next list of groups; remembers how it was asked."""
+    """Answers each call with the next list of groups; remembers how it was asked.
+
+    Where the script has ended, continuations are worth .5.
+    """
 
     script: list[list[Group]]
     keys: list[tuple[int | str, ...]] = field(default_factory=list)
@@ -288,8 +291,11 @@ class ScriptedEnvironment:
         sampling: Sampling,
         key: tuple[int | str, ...],
     ) -> list[Group]:
-        prompts = [opening.prompt for opening in openings]
-        return self.roll_out(prompts, group_size, sampling, key)
+        if len(self.keys) < len(self.script):
+            prompts = [opening.prompt for opening in openings]
+            return self.roll_out(prompts, group_size, sampling, key)
+        half = [((1,), 0.5)] * group_size
+        return [answered(opening.prompt, half) for opening in openings]
 
 
 @dataclass

@@ -227,6 +227,8 @@ def lab(
     from accredit.theory.table import as_json_object, magnitude_table, result_table
 
     if plots is not None:
+        if plots.is_file():
+            raise ValueError(f"--plots needs a folder, got the file {plots}")
         plots.mkdir(parents=True, exist_ok=True)
     found = list(results(seed, trees))
     if plots is not None:

@@ -52,8 +52,8 @@ def test_errors_closed_form():
     assert bias(VALUES, OUTCOMES) == pytest.approx(0.3 / 4)
     # .04 + .09 + .01 + .25
     assert brier_score(VALUES, OUTCOMES) == pytest.approx(0.39 / 4)
-    # Mean 1.5: distances 1.5, .5, .5, 1.5
-    assert constant_error(vector(0, 1, 2, 3)) == pytest.approx(1.0)
+    # Mean 2.5: distances 2.5, 1.5, .5, 4.5
+    assert constant_error(vector(0, 1, 2, 7)) == pytest.approx(2.25)
     # Means of (.7, .9) and (.2, .5)
     assert separation(VALUES, OUTCOMES) == pytest.approx(0.8 - 0.35)
     assert separation(VALUES, VALUES, threshold=0.5) == pytest.approx(0.8 - 0.35)

@@ -250,6 +250,7 @@ def test_tokens_carry_their_credit(record):
     row["values"][start : start + 2] = [0.25, 0.45]
     row["logprobs"][start] = -0.5
     row["sampled"][start + 3] = 0
+    row |= dict.fromkeys(("value_targets", "ratios", "accepted"))
     view = sample_view("Best", row, scale=0.1)
     kinds = [(token.kind, token.strength) for token in view.tokens[:4]]
     assert kinds == [("up", 1.0), ("down", 0.5), ("none", 0.0), ("given", 0.0)]
@@ -257,8 +258,20 @@ def test_tokens_carry_their_credit(record):
     assert "credit +0.200" in note
     assert "value 0.250 before it, 0.450 after" in note
     assert "log-prob −0.500 (probability 0.61)" in note
+    assert "ratio" not in note and "target" not in note
     assert view.title == "Best of step 3"
     assert ("reward", "not verified") not in view.facts
+
+
+def test_tokens_carry_what_the_critic_was_taught(record):
+    row = next(iter(rollout_rows(record, 3, decode)))
+    start = row["num_prompt_tokens"]
+    row["value_targets"][start : start + 2] = [1.25, 0.0]
+    row["ratios"][start : start + 2] = [1.25, 7.0]
+    row["accepted"][start : start + 2] = [1, 0]
+    first, second = sample_view("Best", row, scale=0.1).tokens[:2]
+    assert "value target 1.250\nratio 1.250 of new policy to old\n" in first.note
+    assert "ratio 7.000 of new policy to old, not accepted\n" in second.note
 
 
 def test_long_completions_are_cut_on_the_page_and_say_so(record, monkeypatch):

@@ -93,8 +93,7 @@ def binary_cross_entropy(
         Nats; no gradient reaches what is not wanted.
     """
     kept = torch.where(where, logits, 0.0)
-    targets = torch.where(where, value_targets, 0.0)
-    losses = -logsigmoid(-kept) - targets * kept
+    losses = -logsigmoid(-kept) - value_targets * kept
     return torch.where(where, losses, 0.0)
 
 
@@ -128,8 +127,7 @@ def categorical_cross_entropy(
     Raises:
         ValueError: `sigma` is not positive, or the range is upside down.
     """
-    targets = torch.where(where, value_targets, low)
-    wanted = smoothed_bins(targets, logits.shape[-1], sigma, low, high)
+    wanted = smoothed_bins(value_targets, logits.shape[-1], sigma, low, high)
     kept = torch.where(where[..., None], logits, 0.0)
     losses = -(wanted * kept.log_softmax(-1)).sum(-1)
     return torch.where(where, losses, 0.0)

@@ -119,6 +119,12 @@ def _note(row: Row, t: int, credit: float) -> str:
     lines = [f"credit {signed(credit)}", f"value {decimal(before)} before it"]
     if t + 1 < len(row["tokens"]):
         lines[-1] += f", {decimal(after)} after"
+    target, ratio = (_entry(row.get(key), t) for key in ("value_targets", "ratios"))
+    if target is not None:
+        lines.append(f"value target {decimal(target)}")
+    if ratio is not None:
+        refused = "" if _entry(row.get("accepted"), t) else ", not accepted"
+        lines.append(f"ratio {decimal(ratio)} of new policy to old{refused}")
     logprob = _entry(row["logprobs"], t)
     logprob = _entry(row["sampling_logprobs"], t) if logprob is None else logprob
     if logprob is not None:

@@ -70,7 +70,7 @@ def corrected_gradient(draw: Generator) -> float:
 
 
 def order_alone(draw: Generator) -> float:
-    """Separate weights, plain targets: actor or critic first, the result is the same."""
+    """With separate weights and plain targets the order of updates changes nothing."""
     tree = random_tree(draw, depth=3)
     start = starting_parameters(tree, draw, shared=False)
     gap = order_gap(tree, start, plain_targets)
@@ -87,7 +87,7 @@ def order_with_shared_trunk(draw: Generator) -> float:
 
 
 def order_with_correction(draw: Generator) -> float:
-    """With `pact` targets it matters for separate weights too."""
+    """With `pact` targets the order matters for separate weights too."""
     tree = random_tree(draw, depth=3)
     start = starting_parameters(tree, draw, shared=False)
     return short_of(order_gap(tree, start, pact_targets), 1e-6)
@@ -169,14 +169,14 @@ def starting_parameters(tree: Tree, draw: Generator, *, shared: bool) -> Paramet
 
 def _actor(tree: Tree, parameters: Parameters) -> Float[Tensor, "node branch"]:
     """Logits of the linear policy."""
-    trunk = parameters.get("trunk", parameters.get("actor_trunk"))
+    trunk = parameters["trunk" if "trunk" in parameters else "actor_trunk"]
     logits = parameters["features"] @ trunk @ parameters["actor_head"]
     return torch.where(tree.logits > -torch.inf, logits, -torch.inf)
 
 
 def _critic(parameters: Parameters) -> Float[Tensor, " node"]:
     """Logits of the linear critic."""
-    trunk = parameters.get("trunk", parameters.get("critic_trunk"))
+    trunk = parameters["trunk" if "trunk" in parameters else "critic_trunk"]
     return parameters["features"] @ trunk @ parameters["critic_head"]
 
 

@@ -131,7 +131,7 @@ def privileged_baseline(draw: Generator) -> float:
 
 
 def baseline_of_the_future(draw: Generator) -> float:
-    """A baseline that saw the reward does not: with half of R - V in it, half is left."""
+    """A baseline that saw the reward does not: V + (R - V) / 2 halves the gradient."""
     tree = random_tree(draw)
     surprise = dealt_advantages(tree, tree.values())
     wanted = exact_gradient(tree)

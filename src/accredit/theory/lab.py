@@ -105,6 +105,10 @@ IDENTITIES = (
     Identity("loss / BCE gradient", consequences.cross_entropy_gradient),
     Identity("loss / BCE excess", consequences.cross_entropy_excess),
     Identity("loss / pact gradient", consequences.corrected_gradient),
+    Identity("consequence / order alone", consequences.order_alone),
+    Identity("consequence / shared trunk", consequences.order_with_shared_trunk),
+    Identity("consequence / correction", consequences.order_with_correction),
+    Identity("consequence / one term of many", consequences.one_of_many_terms),
     Identity("value target / plain", value_targets.plain),
     Identity("value target / pact", value_targets.pact),
     Identity("value target / weighted", value_targets.weighted),
@@ -117,10 +121,6 @@ IDENTITIES = (
     Identity("value target / full product", value_targets.full_product),
     Identity("value target / product, capped", value_targets.capped_product),
     Identity("value target / no change", value_targets.no_change),
-    Identity("consequence / order alone", consequences.order_alone),
-    Identity("consequence / shared trunk", consequences.order_with_shared_trunk),
-    Identity("consequence / correction", consequences.order_with_correction),
-    Identity("consequence / one term of many", consequences.one_of_many_terms),
 )
 """Tried on every tree."""
 

@@ -89,7 +89,7 @@ def success_teacher_telescopes(draw: Generator) -> float:
 
 
 def success_teacher_is_not_neutral(draw: Generator) -> float:
-    """The success-conditioned teacher's log q / p is not neutral: its mean is below 0."""
+    """The success-conditioned teacher is not neutral: the mean of log q / p is < 0."""
     tree = _paid_tree(draw)
     told = tree.after(teacher_advantages(tree, success_teacher(tree)))
     above = float(tree.given_prefix(told).amax())
