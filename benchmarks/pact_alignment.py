@@ -127,16 +127,19 @@ def summed_up(cell: Mapping[str, Any]) -> dict[str, Any]:
 def spread(numbers: list[float]) -> dict[str, Any]:
     """Mean and half of the 95% interval (Student's t over seeds)."""
     x = np.array(numbers)
-    half = (
-        float(stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)))
-        if len(x) > 1
-        else float("inf")
+    found = {"mean": round(float(x.mean()), 5), "seeds": [round(v, 5) for v in numbers]}
+    if len(x) > 1:
+        half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))
+        found["half"] = round(float(half), 5)
+    return found
+
+
+def in_words(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """`quantity mean ± half` of each, the half where there is one."""
+    return ", ".join(
+        f"{quantity} {x['mean']:+.4f}" + (f" ± {x['half']:.4f}" if "half" in x else "")
+        for quantity, x in found.items()
     )
-    return {
-        "mean": round(float(x.mean()), 5),
-        "half": round(half, 5),
-        "seeds": [round(v, 5) for v in numbers],
-    }
 
 
 def show(cell: Mapping[str, Any]) -> None:
@@ -148,11 +151,7 @@ def show(cell: Mapping[str, Any]) -> None:
         if part == "rates" or not isinstance(found, dict):
             continue
         for name, quantities in found.items():
-            numbers = [
-                f"{quantity} {x['mean']:+.4f} ± {x['half']:.4f}"
-                for quantity, x in quantities.items()
-            ]
-            print(f"  {part:<10} {name:<16} {', '.join(numbers)}", flush=True)
+            print(f"  {part:<10} {name:<16} {in_words(quantities)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,16 @@ def run_lab(folder: str) -> None:
         os._exit(code)
 
 
+def preload() -> None:
+    """Imports once what takes long, for the children to inherit."""
+    import pydantic  # noqa: F401
+    import rich.table  # noqa: F401
+    import torch
+    import tyro  # noqa: F401
+
+    torch.set_num_threads(1)
+
+
 def failed_statements(mutant: Mutant | None) -> list[str] | None:
     """Names that the lab finds false in the (broken) copy; None where it crashes."""
     with tempfile.TemporaryDirectory() as folder:
@@ -75,11 +85,11 @@ def failed_statements(mutant: Mutant | None) -> list[str] | None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="part of the module's path")
+    parser.add_argument("--table", type=Path, default=TABLE, help="another table")
     arguments = parser.parse_args()
-    breaks = [b for b in table(TABLE.read_text()) if arguments.only in b.module]
-    import torch
-
-    torch.set_num_threads(1)
+    rows = table(arguments.table.read_text())
+    breaks = [one for one in rows if arguments.only in one.module]
+    preload()
     if failed_statements(None) != []:
         print("the lab must hold unbroken; run accredit lab")
         return 1

@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "views": {"types"},
     "critics": FOUNDATION | {"credit", "decisions", "engines", "learner", "views"},
     "algorithms": FOUNDATION | STEP | {"views"},
-    "theory": FOUNDATION | {"credit", "critics", "decisions"},
+    "theory": FOUNDATION | {"credit", "critics", "decisions", "reports.plots"},
     "tasks": FOUNDATION | {"verification"},
     "verification": FOUNDATION,
     "environments": FOUNDATION,

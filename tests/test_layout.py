@@ -15,7 +15,7 @@ import accredit
 
 ROOT = Path(__file__).parents[1]
 FUNCTIONAL = sorted((ROOT / "src" / "accredit" / "functional").glob("*.py"))
-LOCKED_EXTRAS = ("math", "tasks", "trackers", "dev")
+LOCKED_EXTRAS = ("math", "tasks", "trackers", "lora", "dev")
 
 
 def text(name: str) -> str:

@@ -1,9 +1,13 @@
 """Every algorithm learns a tiny problem with the real engine and learner."""
 
+import copy
+
 import pytest
 
 from accredit.algorithms.build import Supplies, build_algorithm
-from worlds import ALGORITHMS, algorithm, mean_reward, small_world, steps
+from accredit.config import recipe_from
+from accredit.learner.teacher import Teacher
+from worlds import ALGORITHMS, LETTERS, algorithm, mean_reward, small_world, steps
 
 KNOW_BEFOREHAND = {"ppo", "sao", "pact", "opd"}
 """A critic begins with a value of its own, a teacher with a policy."""
@@ -35,6 +39,43 @@ def test_a_constant_reward_gives_no_credit(name):
     world = small_world(lambda text: 1.0)
     _, (record,) = steps(algorithm(name, **free), world, 1)
     assert record.credit.advantages.abs().max() == 0
+
+
+def one_word(text):
+    """The tiny language of the oracle, every token of it spelled by four letters."""
+    bits = [LETTERS.index(letter) % 2 for letter in text]
+    return float(bits == [1, 0, 1])
+
+
+def word_world(seed):
+    return small_world(one_word, seed=seed, rate=3e-2, max_new_tokens=3, num_prompts=1)
+
+
+@pytest.mark.parametrize("name", sorted({*ALGORITHMS} - {"opd"}))
+def test_it_learns_the_one_word_that_pays_over_three_seeds(name):
+    """One of eight words is worth 1, and nothing on the way to it."""
+    for seed in range(3):
+        world = word_world(seed)
+        chosen = algorithm(name, 3, world, prompts_per_step=1, group_size=32)
+        _, records = steps(chosen, world, 60)
+        assert mean_reward(records[:3]) < 0.3, (name, seed)
+        assert mean_reward(records[-3:]) > 0.8, (name, seed)
+
+
+def test_a_student_learns_the_word_from_a_teacher_who_knows_it():
+    """No reward is read: credit comes from the teacher alone."""
+    taught = word_world(seed=1)
+    steps(algorithm("grpo", 3, prompts_per_step=1, group_size=32), taught, 30)
+    teacher = Teacher(copy.deepcopy(taught.learner.model))
+    for seed in range(3):
+        world = word_world(seed)
+        section = {"name": "opd", "teacher": "its folder", "group_size": 32}
+        section["prompts_per_step"] = 1
+        config = recipe_from({"algorithm": section}, "test").algorithm
+        chosen = build_algorithm(config, Supplies(3, teacher=teacher))
+        _, records = steps(chosen, world, 30)
+        assert mean_reward(records[:3]) < 0.3, seed
+        assert mean_reward(records[-3:]) > 0.8, seed
 
 
 def test_every_name_builds_and_an_unknown_one_does_not():

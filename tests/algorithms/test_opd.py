@@ -16,6 +16,7 @@ from accredit.algorithms.opd import (
     distilled_credit,
     opd,
 )
+from accredit.collate import collate
 from accredit.critics.group import ZeroBaseline
 from accredit.functional.aggregation import sequence_mean_token_sum
 from accredit.functional.policy_losses import clipped_surrogate, policy_gradient
@@ -120,6 +121,27 @@ def test_the_ideal_teacher_gives_the_policy_gradient_over_beta(beta):
     assert exact.abs().max() > 0.01
 
 
+def test_b054_the_mean_credit_is_minus_the_reverse_divergence():
+    """Case B054: student (.6, .4), teacher (.8, .2): KL(s || t) is .10465."""
+    chances = torch.tensor([0.6, 0.4], dtype=F64)
+    batch = Batch(
+        token_ids=torch.tensor([[0, 0], [0, 1]]),
+        token_mask=torch.ones(2, 2, dtype=torch.bool),
+        sampled=torch.tensor([[False, True]] * 2),
+        sampling_logprobs=torch.zeros(2, 2),
+        rewards=torch.zeros(2),
+        verified=torch.ones(2, dtype=torch.bool),
+        truncated=torch.zeros(2, dtype=torch.bool),
+        group_index=torch.arange(2),
+    )
+    told = torch.tensor([0.8, 0.2], dtype=F64).log()
+    credit = distilled_credit(
+        batch, behind_prompt(chances.log()[:, None]), behind_prompt(told[:, None])
+    )
+    mean = (chances * credit.advantages[:, 1]).sum().item()
+    assert mean == pytest.approx(-0.10465, abs=1e-5)
+
+
 def test_a_teacher_that_agrees_teaches_nothing():
     student = random_language(6)
     assert distilled_gradient(student, student).abs().max() == 0
@@ -196,6 +218,17 @@ def test_a_shown_teacher_reads_its_own_prompt_and_answers_at_the_policys_tokens(
     torch.testing.assert_close(
         (record.credit.advantages + own)[0, 2:], expected, atol=1e-5, rtol=1e-5
     )
+
+
+def test_a_shown_teacher_is_paid_for_what_it_reads():
+    """Two tokens of prompt and two written, behind five: seven columns, not four."""
+    batch = collate([answered(TWO, [((3, 4), 1.0)])])
+    inner = Told(-1.0, [])
+    teacher = ShownTeacher(inner, lambda prompt: (6, 6, 6, *prompt.token_ids))
+    assert inner.logprobs_flops(batch) == 4000.0
+    assert teacher.logprobs_flops(batch) == 7000.0
+    teacher.logprobs(batch)
+    assert inner.read[0].token_ids.tolist() == [[6, 6, 6, 1, 2, 3, 4]]
 
 
 def test_the_policy_shown_nothing_more_teaches_nothing():

@@ -58,6 +58,15 @@ def test_a_step_by_hand():
     assert state.step == world.learner.version == world.engine.version == 1
 
 
+def test_each_step_has_draws_of_its_own():
+    world, group = small_world(), answered(ONE, [((1, 2), 0.5)])
+    script = [[group], [voted(0.5)], [group], [voted(0.5)]]
+    world = replace(world, environment=ScriptedEnvironment(script))
+    steps(built(chunk_length=2, num_continuations=1), world, 2)
+    expected = [("train", 0), ("vine", 0), ("train", 1), ("vine", 1)]
+    assert world.environment.keys == expected
+
+
 def test_every_token_of_the_fresh_rollouts_is_paid_for():
     first = answered(ONE, [((1, 2, 3), 0.5)])
     fresh = [voted(0.0, None), voted(0.5, 0.5)]

@@ -78,10 +78,10 @@ def test_a_run_without_a_checkpoint_is_no_teacher(tmp_path: Path) -> None:
         teacher_folder(str(tmp_path))
 
 
-def test_another_vocabulary_is_refused_by_its_first_difference(
+def test_b056_another_vocabulary_is_refused_by_its_first_difference(
     tmp_path: Path, folders: dict[str, Path]
 ) -> None:
-    """One token more, and the same size with two ids exchanged."""
+    """Case B056: one token more, and the same size with two ids exchanged."""
     policy = load_model(folders["qwen3"], torch.float32, "cpu").tokenizer
     twin = load_model(tiny_qwen3(tmp_path / "twin", VOCAB, seed=1), None, "cpu")
     require_same_vocabulary(twin.tokenizer, policy, "the teacher")

@@ -16,6 +16,7 @@ from accredit.records import Credit
 from accredit.reports.calibration import group_figures
 from accredit.reports.calibration_plots import calibration_figure, save_calibration
 from accredit.reports.calibration_sources import (
+    critic_of,
     read_source,
     read_table,
     valued_rollouts,
@@ -169,6 +170,19 @@ def test_the_recipe_says_who_valued_and_what_was_shown(tmp_path):
     run = run_with(tmp_path / "other", [rollout_row()], {"name": "rloo"})
     groups = read_source(run.path).groups
     assert (groups.shares.tolist(), groups.references.tolist()) == ([0.0], [False])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        ({"name": "sao", "critic": {"template": None}}, (1.0, False)),
+        ({"name": "vine", "num_continuations": 9}, (1.0, False)),
+        ({"name": "grpo"}, (0.0, False)),
+        ("grpo", (0.0, False)),
+    ],
+)
+def test_fresh_rollouts_are_a_critic_and_siblings_are_rewards(algorithm, expected):
+    assert critic_of({"algorithm": algorithm}) == expected
 
 
 def test_a_row_that_says_it_itself_wins_over_the_recipe(tmp_path):

@@ -334,5 +334,5 @@ def test_metrics_of_128_rollouts_take_milliseconds():
         start = time.perf_counter()
         step_metrics(record, State())
         durations.append(time.perf_counter() - start)
-    # 1.3 ms on one busy core, five times that under runtime type checks
-    assert min(durations) < 0.02
+    # 3 ms on one busy core, several times that under runtime type checks
+    assert min(durations) < 0.05

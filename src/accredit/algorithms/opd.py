@@ -10,7 +10,7 @@ every visited prefix, whose own distribution is held fixed: a token answers for 
 and not for where it leads (discount 0). For the ideal teacher q ~ p exp(Q / beta) this
 is 1 / beta times the policy gradient: a teacher is an implicit critic.
 
-Differs from what is usual:
+Differs from the paper, which gives the theorem and no recipe:
 - the log-probs of both are taken at the sampling temperature, in float32;
 - the policy's are the trainer's, not the engine's: one more forward pass, in the cost
   with the teacher's;

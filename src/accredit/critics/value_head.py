@@ -15,6 +15,7 @@ Knows no algorithm: what it should have said is `ValueTargets`.
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -48,9 +49,10 @@ class ValueModel(nn.Module):
         self.backbone = backbone
         hidden = backbone.config.get_text_config().hidden_size
         # No draw is spent on weights that are 0.
-        self.head = nn.utils.skip_init(
+        head: Any = nn.utils.skip_init(
             nn.Linear, hidden, num_outputs, device=backbone.device
         )
+        self.head: nn.Linear = head
         nn.init.zeros_(self.head.weight)
 
     def forward(

@@ -249,9 +249,9 @@ def _is_constant(x: Tensor) -> bool:
 
 
 def _ranks(x: Tensor) -> Tensor:
-    """Places in ascending order, from 0; equal numbers get the mean of theirs."""
+    """Places in ascending order, from .5; equal numbers get the mean of theirs."""
     exact = _exact(x)
     ascending = exact.sort().values
     first = torch.searchsorted(ascending, exact)
-    last = torch.searchsorted(ascending, exact, right=True) - 1
-    return torch.where(exact.isnan(), exact, (first + last) / 2.0)
+    after = torch.searchsorted(ascending, exact, right=True)
+    return torch.where(exact.isnan(), exact, (first + after) / 2.0)

@@ -191,13 +191,15 @@ def valued_rollouts(
 def critic_of(recipe: Mapping[str, Any]) -> tuple[float, bool]:
     """f of a run's rollouts, and whether its critic was shown a reference.
 
-    A critic with parameters values every rollout (f = 1); siblings, or fresh rollouts,
-    value by rewards alone (f = 0).
+    A critic with parameters, or one that asks fresh rollouts, values every rollout
+    (f = 1); siblings are the group's own rewards (f = 0).
     """
     algorithm = recipe.get("algorithm")
-    critic = algorithm.get("critic") if isinstance(algorithm, Mapping) else None
-    if not isinstance(critic, Mapping):
+    if not isinstance(algorithm, Mapping):
         return 0.0, False
+    critic = algorithm.get("critic")
+    if not isinstance(critic, Mapping):
+        return float("num_continuations" in algorithm), False
     return 1.0, "{answer}" in str(critic.get("template") or "")
 
 

@@ -48,8 +48,10 @@ def critic_metrics(record: Record, success_at: float) -> dict[str, float | int |
     Args:
         success_at: The reward from which a rollout counts as a success.
     """
-    metrics = _foresight(record, success_at) | _prompt_errors(record)
-    metrics |= _step_credits(record)
+    steps = token_steps(record.batch.sampled, record.batch.token_mask)
+    values = step_values(steps, record.values, record.shaped_rewards).double()
+    metrics = _foresight(record, success_at) | _prompt_errors(record, steps, values)
+    metrics |= _step_credits(record, steps, values)
     if record.change is not None:
         metrics |= _ratios(record.batch, record.change)
     if record.critic is not None:
@@ -90,15 +92,15 @@ def _foresight(record: Record, success_at: float) -> dict[str, float | int | Non
     }
 
 
-def _prompt_errors(record: Record) -> dict[str, float | int | None]:
+def _prompt_errors(
+    record: Record, steps: Steps, values: Float[Tensor, "rollout step_prefix"]
+) -> dict[str, float | int | None]:
     """Mean V of a group before its first tokens, against the mean of its outcomes."""
     batch = record.batch
-    steps = token_steps(batch.sampled, batch.token_mask)
     kept = batch.verified & steps.step_mask.any(1)
     if not bool(kept.any()):
         return {}
-    first = steps.prefix_values(record.values)[kept, 0].double()
-    errors = first - record.shaped_rewards[kept].double()
+    errors = values[kept, 0] - record.shaped_rewards[kept].double()
     groups = batch.group_index[kept]
     totals = errors.new_zeros(int(groups.max()) + 1).index_add(0, groups, errors)
     sizes = groups.bincount(minlength=len(totals))
@@ -106,15 +108,15 @@ def _prompt_errors(record: Record) -> dict[str, float | int | None]:
     return {"critic/prompt_mae": mean(means.abs()), "critic/prompt_bias": mean(means)}
 
 
-def _step_credits(record: Record) -> dict[str, float | int | None]:
+def _step_credits(
+    record: Record, steps: Steps, values: Float[Tensor, "rollout step_prefix"]
+) -> dict[str, float | int | None]:
     """|V_t - V_{t-1}| of each step, beside what Theorem 4 allows an exact critic.
 
     E[sum_t C_t^2] = Var(R) bounds the number of large steps by Var(R) / eps^2, and the
     mean step by sqrt(Var(R) / length).
     """
     batch = record.batch
-    steps = token_steps(batch.sampled, batch.token_mask)
-    values = step_values(steps, record.values, record.shaped_rewards).double()
     kept = steps.step_mask & batch.verified[:, None]
     credits = (values[:, 1:] - values[:, :-1]).abs()[kept]
     num_rollouts = int(kept.any(1).sum())

@@ -198,7 +198,7 @@ def _charts(wanted: Sequence[Curve], name: str, metrics: Sequence[Row]) -> list[
 
 
 def _reliability(run: RunDirectory, recipe: Row) -> Chart | None:
-    """Of the newest kept step, where the critic has parameters."""
+    """Of the newest kept step, where the critic is more than the group's rewards."""
     share, _ = critic_of(recipe)
     steps = run.rollout_steps()
     if not share or not steps:

@@ -133,5 +133,5 @@ def _note(row: Row, t: int, credit: float) -> str:
     return "\n".join([*lines, f"token {t - row['num_prompt_tokens'] + 1}"])
 
 
-def _entry(column: Sequence[float] | None, t: int) -> float | None:
+def _entry(column: Sequence[float | int] | None, t: int) -> float | int | None:
     return None if column is None else column[t]

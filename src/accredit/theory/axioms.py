@@ -19,7 +19,7 @@ SMALLEST_GAP = 1e-3
 """What counts as a difference where something is claimed to differ."""
 
 
-def short_of(gap: float, bound: float = SMALLEST_GAP) -> float:
+def short_of(gap: float | int, bound: float = SMALLEST_GAP) -> float:
     """By how much a gap that is claimed falls short of its bound; 0 if it does not."""
     return max(0.0, bound - gap)
 

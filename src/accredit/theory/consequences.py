@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from accredit.credit import ValueTargetRule
 from accredit.functional.policy_losses import policy_gradient
 from accredit.functional.value_losses import binary_cross_entropy
 from accredit.functional.value_targets import pact_targets, plain_targets
@@ -18,7 +19,6 @@ from accredit.theory.gradients import dealt_advantages
 from accredit.theory.trees import Tree, random_tree
 from accredit.theory.value_targets import (
     Change,
-    Rule,
     one_new_token,
     random_change,
 )
@@ -121,7 +121,7 @@ def one_of_many_terms(draw: Generator) -> float:
     return max(largest(*errors, *beyond), short_of(left_out, 1e-6))
 
 
-def order_gap(tree: Tree, start: Parameters, rule: Rule) -> float:
+def order_gap(tree: Tree, start: Parameters, rule: ValueTargetRule) -> float:
     """Largest difference between the weights of both orders."""
     ends = [
         one_iteration(tree, start, rule, order) for order in (ACTOR_FIRST, CRITIC_FIRST)
@@ -133,7 +133,7 @@ def order_gap(tree: Tree, start: Parameters, rule: Rule) -> float:
 
 
 def one_iteration(
-    tree: Tree, start: Parameters, rule: Rule, order: Sequence[str]
+    tree: Tree, start: Parameters, rule: ValueTargetRule, order: Sequence[str]
 ) -> Parameters:
     """Two steps of each, one after the other, on trajectories of the starting policy.
 

@@ -34,7 +34,12 @@ def name_axes(axes: "Axes", title: str, x: str, y: str) -> None:
 
 
 def label(
-    axes: "Axes", x: float, y: float, text: str, colour: str = MUTED, **style: Any
+    axes: "Axes",
+    x: float | int,
+    y: float | int,
+    text: str,
+    colour: str = MUTED,
+    **style: Any,
 ) -> None:
     """A word in the picture, in data coordinates."""
     defaults: dict[str, Any] = {

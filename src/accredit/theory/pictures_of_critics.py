@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from accredit.credit import ValueTargetRule
 from accredit.functional.value_targets import (
     doubly_robust_targets,
     pact_targets,
@@ -35,7 +36,6 @@ from accredit.theory.value_targets import (
     FULL_PRODUCT,
     UNCLIPPED_VTRACE,
     Change,
-    Rule,
 )
 from accredit.theory.variances import vote
 
@@ -49,7 +49,7 @@ NUM_COINS = 31
 LABEL_GAP = 0.062
 """Between names at the ends of lines, as a share of the axes' height."""
 CHANGES = (0.03, 0.06, 0.12, 0.27, 0.5, 1.0, 2.0, 4.1)
-RULES: dict[str, tuple[Rule, str]] = {
+RULES: dict[str, tuple[ValueTargetRule, str]] = {
     "plain": (plain_targets, GREY),
     "pact": (pact_targets, BLUE),
     "doubly_robust": (doubly_robust_targets, SKY),
@@ -167,7 +167,7 @@ def value_targets(seed: int) -> "Figure":
     for axes, table in ((left, seen), (right, spread)):
         axes.minorticks_off()
         _label_ends(axes, {name: y[-1] for name, y in table.items()})
-    label(left, 0.27, 1e-5, "vtrace, full_product: no error", MUTED)
+    label(left, 0.27, 2.2e-5, "vtrace, full_product: no error", MUTED)
     name_axes(left, "error of the expectation", "largest |ratio − 1|", "")
     name_axes(right, "deviation of a single target", "largest |ratio − 1|", "")
     return figure
@@ -188,7 +188,7 @@ def _label_ends(axes: "Axes", ends: dict[str, float]) -> None:
         label(axes, 1.02, height, words, colour, xycoords="axes fraction")
 
 
-def _moments(change: Change, rule: Rule) -> tuple[float, float]:
+def _moments(change: Change, rule: ValueTargetRule) -> tuple[float, float]:
     """Mean error of the expectation and mean deviation, as the old policy visits."""
     old = change.old
     values, inner, reach = old.values(), old.inner, old.reach()

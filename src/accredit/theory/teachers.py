@@ -16,7 +16,7 @@ from accredit.theory.axioms import (
     neutrality_error,
     short_of,
 )
-from accredit.theory.gradients import expected_gradient
+from accredit.theory.gradients import exact_gradient, expected_gradient
 from accredit.theory.trees import Tree, random_tree
 
 BETAS = (0.2, 1.0)
@@ -59,9 +59,9 @@ def ideal_teacher_is_the_argmax(draw: Generator) -> float:
 
 
 def distillation_gradient(draw: Generator) -> float:
-    """The sampled-token distillation gradient is (1 / beta) E[Z C]."""
+    """The sampled-token distillation gradient is (1 / beta) E[Z C], that of V_0."""
     tree = random_tree(draw)
-    wanted = expected_gradient(tree, exact_credits(tree))
+    wanted = exact_gradient(tree)
     errors: list[Tensor] = []
     for beta in BETAS:
         told = teacher_advantages(tree, ideal_teacher(tree, beta))

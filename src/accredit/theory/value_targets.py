@@ -5,7 +5,6 @@ trajectories that pass through a prefix; what they should be is computed on the 
 recursions that know no ratio.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
-from accredit.decisions import token_steps
+from accredit.credit import ValueTargetRule, aligned_value_targets
 from accredit.functional.value_losses import binary_cross_entropy
 from accredit.functional.value_targets import (
     Aligned,
@@ -25,10 +24,10 @@ from accredit.functional.value_targets import (
     weighted_targets,
     windowed_targets,
 )
+from accredit.records import PolicyChange
 from accredit.theory.axioms import largest, short_of
 from accredit.theory.trees import Tree, random_tree
 
-Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Aligned]
 EVERY_STEP = 64
 """A window longer than any tree is deep."""
 UNCLIPPED_VTRACE = partial(vtrace_targets, trace_cap=torch.inf)
@@ -52,19 +51,20 @@ class Change:
         """The same policies in a world with other rewards."""
         return Change(self.old.paying(outcomes), self.new.paying(outcomes))
 
-    def targets(self, rule: Rule, values: Float[Tensor, " node"]) -> Aligned:
-        """The library's targets of every trajectory, as a training would pack them."""
+    def targets(self, rule: ValueTargetRule, values: Float[Tensor, " node"]) -> Aligned:
+        """The library's targets of every trajectory, as a training makes them."""
         old = self.old
-        steps = token_steps(old.batch.sampled, old.batch.token_mask)
-        return rule(
-            steps.sums(old.at_tokens(old.after(self.ratios))),
-            old.outcomes,
-            steps.prefix_values(old.at_prefixes(values)),
-            steps.step_mask,
+        moved = PolicyChange(
+            old.at_tokens(old.after(old.token_probabilities().log())),
+            old.at_tokens(old.after(self.new.token_probabilities().log())),
+            old.batch.sampled,
         )
+        known = old.at_prefixes(values)
+        taught = aligned_value_targets(old.batch, old.outcomes, known, moved, rule)
+        return Aligned(old.at_steps(taught.targets), old.at_steps(taught.weights))
 
     def expectation(
-        self, rule: Rule, values: Float[Tensor, " node"] | None = None
+        self, rule: ValueTargetRule, values: Float[Tensor, " node"] | None = None
     ) -> Float[Tensor, " node"]:
         """The weighted mean target of each inner node under the old policy."""
         values = self.old.values() if values is None else values
@@ -85,7 +85,7 @@ class Change:
         """Derivative of `mixed_values` at share 0: the first-order change of V."""
         zero = torch.zeros((), dtype=torch.float64)
         values = partial(self.mixed_values, changed=changed)
-        return torch.func.jvp(values, (zero,), (torch.ones_like(zero),))[1]
+        return torch.autograd.functional.jvp(values, zero, torch.ones_like(zero))[1]
 
 
 def random_change(
