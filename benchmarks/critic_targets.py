@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 from common import write_result
-from pact_alignment import in_words, spread
+from intervals import in_words, spread
 from torch import Tensor
 from walk_model import WalkWorld, critic_of, mixed_prompts, outcome_targets
 from walk_model import packaged_world as world_of

@@ -18,10 +18,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from common import write_result
-from scipy import stats
+from intervals import in_words, spread
 
 LENGTHS = (5, 10, 20)
 """Moves."""
@@ -122,24 +121,6 @@ def summed_up(cell: Mapping[str, Any]) -> dict[str, Any]:
                     gains = [row["plain"]["mae"] - row[name]["mae"] for row in rows]
                     found["gain"] = spread(gains)
     return summary
-
-
-def spread(numbers: list[float]) -> dict[str, Any]:
-    """Mean and half of the 95% interval (Student's t over seeds)."""
-    x = np.array(numbers)
-    found = {"mean": round(float(x.mean()), 5), "seeds": [round(v, 5) for v in numbers]}
-    if len(x) > 1:
-        half = stats.t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x))
-        found["half"] = round(float(half), 5)
-    return found
-
-
-def in_words(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """`quantity mean ± half` of each, the half where there is one."""
-    return ", ".join(
-        f"{quantity} {x['mean']:+.4f}" + (f" ± {x['half']:.4f}" if "half" in x else "")
-        for quantity, x in found.items()
-    )
 
 
 def show(cell: Mapping[str, Any]) -> None:

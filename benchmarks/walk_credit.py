@@ -27,13 +27,14 @@ from typing import Any
 
 import torch
 from common import write_result
-from pact_alignment import in_words, spread
+from intervals import in_words, spread
 from torch import Tensor
 from walk_model import WalkWorld, packaged_world
 
 from accredit.assembly import Assembly, assemble
 from accredit.config import recipe_from
 from accredit.credit import gae_credit, paid_at_truncation
+from accredit.engines.models import quiet_transformers
 from accredit.functional import calibration
 from accredit.records import Record, State
 from accredit.tasks.walk import ACTIONS, NUM_MOVES
@@ -136,8 +137,9 @@ def trained_teacher(steps: int, seed: int, folder: Path) -> None:
     state = State()
     for _ in range(steps):
         state, _ = assembly.algorithm.step(assembly.algorithm, state, assembly.world)
-    assembly.world.learner.model.save_pretrained(folder)
-    assembly.tokenizer.save_pretrained(folder)
+    with quiet_transformers():
+        assembly.world.learner.model.save_pretrained(folder)
+        assembly.tokenizer.save_pretrained(folder)
     assembly.close()
 
 
@@ -205,7 +207,9 @@ def action_letters(world: WalkWorld, batch: Batch) -> Tensor:
 def scores(advantages: Tensor, exact: Tensor, batch: Batch, letters: Tensor) -> Scores:
     """How far credit is from the exact one; see the head of this file."""
     where = batch.trainable
-    a, c = advantages[where].double(), exact[where].double()
+    # Rounding must not break the ties of what is 0.
+    given, known = (x.double().round(decimals=6) for x in (advantages, exact))
+    a, c = given[where], known[where]
     right = c.abs() > RIGHT
     energy = a.square().sum()
     alignment = (a @ c).square() / (energy * c.square().sum())

@@ -23,7 +23,7 @@ from pathlib import Path
 from mutate import PACKAGE, Mutant, table, without_data
 
 TABLE = Path(__file__).with_name("theory_breaks.txt")
-WORDS = ("lab", "--json", "--trees", "4")
+WORDS = ("lab", "--json", "--trees", "3")
 LIMIT_S = 120
 
 

@@ -62,6 +62,7 @@ WIRING = {
     "checkup",
     "cli",
     "commands",
+    "judges",
     "session",
 }
 """These put the parts together: they may import anything, and no part imports them."""

@@ -10,30 +10,24 @@ from typing import Any
 
 import torch
 
-from accredit.algorithms.build import Supplies, build_algorithm
-from accredit.algorithms.configs import OPDConfig
-from accredit.algorithms.opd import PolicyAsTeacher, ShownTeacher, Teacher
+from accredit.algorithms.build import build_algorithm
 from accredit.algorithms.outcome_step import Algorithm
 from accredit.config import RunConfig
-from accredit.critics.build import Show, build_critic
-from accredit.critics.value_head import ValueHeadCritic
-from accredit.engines.models import Pretrained, load_model, require_same_vocabulary
+from accredit.engines.models import context_tokens, load_model
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.environments.single_turn import SingleTurn
 from accredit.functional.flops import ModelShape
+from accredit.judges import build_judges
 from accredit.learner.learner import Learner, LearnerOptions
 from accredit.learner.optimizer import AdamWOptions
 from accredit.learner.schedules import DECAYS, Schedule
-from accredit.learner.teacher import Teacher as FrozenTeacher
-from accredit.learner.teacher import teacher_folder
 from accredit.protocols import TrainableCritic
 from accredit.tasks.build import Task, build_task
-from accredit.tasks.rendering import decoder, render_all, shown_prompt_ids
+from accredit.tasks.rendering import decoder, render_all
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import Prompt, Sampling
 from accredit.world import Clock, TimedEngine, TimedVerifier, World
 
-POLICY_AS_TEACHER = "self"
 TINY = 20_000_000
 """Parameters under which a second thread only waits for the first."""
 
@@ -105,17 +99,16 @@ def assembled(config: RunConfig, task: Task) -> Assembly:
         ),
         clock,
     )
-    environment = SingleTurn(
-        engine,
-        TimedVerifier(task.verifier, clock),
-        decoder(loaded.tokenizer, loaded.stop_token_ids),
-        max_new_tokens=config.max_new_tokens,
-        seed=config.seed,
-        max_context_tokens=context_tokens(loaded.model.config),
-    )
     world = World(
         problems=ShuffledPrompts(train.prompts, config.seed),
-        environment=environment,
+        environment=SingleTurn(
+            engine,
+            TimedVerifier(task.verifier, clock),
+            decoder(loaded.tokenizer, loaded.stop_token_ids),
+            max_new_tokens=config.max_new_tokens,
+            seed=config.seed,
+            max_context_tokens=context_tokens(loaded.model.config),
+        ),
         engine=engine,
         learner=learner,
         sampling=Sampling(sampling.temperature, sampling.top_p, sampling.top_k),
@@ -123,21 +116,12 @@ def assembled(config: RunConfig, task: Task) -> Assembly:
         seed=config.seed,
         clock=clock,
     )
-    show = partial(
-        shown_prompt_ids,
-        tokenizer=loaded.tokenizer,
-        chat=sampling.chat,
-        system=sampling.system,
-    )
-    critic = assembled_critic(config, loaded, learner, show)
-    teacher = assembled_teacher(config, loaded, learner, show)
+    judges = build_judges(config, loaded, learner, train.prompts)
     return Assembly(
         config=config,
         world=world,
-        algorithm=build_algorithm(
-            config.algorithm, Supplies(config.max_new_tokens, critic, teacher)
-        ),
-        critic=critic,
+        algorithm=build_algorithm(config.algorithm, judges),
+        critic=judges.critic,
         task=task,
         evaluation_prompts=held_out.prompts,
         dropped={**train.dropped, **held_out.dropped},
@@ -146,49 +130,6 @@ def assembled(config: RunConfig, task: Task) -> Assembly:
         tokenizer=loaded.tokenizer,
         decode=partial(loaded.tokenizer.decode, skip_special_tokens=False),
     )
-
-
-def assembled_critic(
-    config: RunConfig, loaded: Pretrained, learner: Learner, show: Show
-) -> ValueHeadCritic | None:
-    """The critic with parameters, where the algorithm has one, on the live policy."""
-    if config.critic is None:
-        return None
-    return build_critic(
-        config.critic,
-        policy_model=learner.model,
-        policy_tokenizer=loaded.tokenizer,
-        show=show,
-        micro_batch_tokens=config.learner.micro_batch_tokens,
-        gradient_checkpointing=config.model.gradient_checkpointing,
-        max_consecutive_skips=config.learner.max_consecutive_skips,
-        seed=config.seed,
-    )
-
-
-def assembled_teacher(
-    config: RunConfig, loaded: Pretrained, learner: Learner, show: Show
-) -> Teacher | None:
-    """The teacher, where the algorithm names one: a model, or the live policy."""
-    options = config.algorithm
-    if not isinstance(options, OPDConfig):
-        return None
-    teacher: Teacher
-    if options.teacher == POLICY_AS_TEACHER:
-        shape = ModelShape.from_config(loaded.model.config)
-        teacher = PolicyAsTeacher(learner, shape)
-    else:
-        folder = teacher_folder(options.teacher)
-        found = load_model(folder, torch.float32, learner.model.device)
-        require_same_vocabulary(found.tokenizer, loaded.tokenizer, "a teacher")
-        teacher = FrozenTeacher(
-            found.model,
-            micro_batch_tokens=config.learner.micro_batch_tokens,
-            temperature=config.sampling.temperature,
-        )
-    if not options.template:
-        return teacher
-    return ShownTeacher(teacher, partial(show, options.template))
 
 
 def build_learner(
@@ -252,8 +193,3 @@ def chosen_device(name: str) -> str:
     if name == "cuda" and not torch.cuda.is_available():
         raise ValueError("model.device = 'cuda' needs a GPU, got none; use 'auto'")
     return name
-
-
-def context_tokens(config: Any) -> int | None:
-    """Longest sequence that the model was made for; None where it does not say."""
-    return getattr(config, "max_position_embeddings", None)

@@ -15,6 +15,7 @@ from typing import Any
 
 from accredit.assembly import Assembly, assemble
 from accredit.config import RecipeError, RunConfig, recipe_from, with_overrides
+from accredit.critics.build import opening_of
 from accredit.engines.models import quiet_transformers
 from accredit.learner.checkpoint import (
     checkpoint_step,
@@ -267,6 +268,8 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
     with ExitStack() as stack:
         progress = stack.enter_context(TrainingProgress(config.steps, state.step))
         progress.console.print(opening_line(run, config, state), soft_wrap=True)
+        if config.critic is not None and state.step == 0:
+            progress.console.print(opening_of(config.critic), soft_wrap=True)
         progress.warn(opening_warnings(assembly))
         trackers = [
             open_tracker(name, run.path, run.recipe(), state.step)

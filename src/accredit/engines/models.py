@@ -262,6 +262,11 @@ def stop_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
     return tuple(sorted(named))
 
 
+def context_tokens(config: Any) -> int | None:
+    """Longest sequence that the model was made for; None where it does not say."""
+    return getattr(config, "max_position_embeddings", None)
+
+
 def one_line(error: Exception) -> str:
     """The first line of a library's message, cut to what a terminal shows."""
     lines = str(error).strip().splitlines()

@@ -27,13 +27,13 @@ NOTE = (
 
 def calibration_tables(calibration: Calibration, seed: int) -> "Group":
     """Everything about one calibration, for `console.print`."""
-    from rich.console import Group
+    from rich.console import Group, RenderableType
     from rich.text import Text
 
     rows = group_rows(calibration.groups, seed)
     at = "mean reward of a group and its value"
     throughout = calibration.groups_throughout
-    parts = [Text(verdict(rows["all"])), Text("")]
+    parts: list[RenderableType] = [Text(verdict(rows["all"])), Text("")]
     parts.append(group_table(rows, at + (" at the prompt" if throughout else "")))
     if throughout is not None:
         parts += [

@@ -7,6 +7,7 @@ recursions that know no ratio.
 
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -66,12 +67,13 @@ class Change:
     def expectation(
         self, rule: ValueTargetRule, values: Float[Tensor, " node"] | None = None
     ) -> Float[Tensor, " node"]:
-        """The weighted mean target of each inner node under the old policy."""
+        """The mean target of each inner node under the old policy, as it is weighted.
+
+        No division: the only weights there are, ratios, have mean 1.
+        """
         values = self.old.values() if values is None else values
         targets, weights = self.targets(rule, values)
-        sums = self.old.given_prefix(targets * weights)
-        counts = self.old.given_prefix(weights)
-        return torch.where(self.old.inner, sums / counts, 0.0)
+        return self.old.given_prefix(targets * weights)
 
     def mixed_values(
         self, share: Tensor, changed: Bool[Tensor, " node"]
@@ -85,7 +87,8 @@ class Change:
         """Derivative of `mixed_values` at share 0: the first-order change of V."""
         zero = torch.zeros((), dtype=torch.float64)
         values = partial(self.mixed_values, changed=changed)
-        return torch.autograd.functional.jvp(values, zero, torch.ones_like(zero))[1]
+        _, slope = torch.autograd.functional.jvp(values, zero, torch.ones_like(zero))
+        return cast(Tensor, slope)
 
 
 def random_change(
