@@ -240,9 +240,10 @@ def key_table(model: type[BaseModel], keys: list[str] | None = None) -> str:
 
 def critic_rows(model: type[BaseModel]) -> Iterator[str]:
     """The section of a critic, and where its defaults are this algorithm's own."""
-    link = "keys of [`[algorithm.critic]`](recipes.md#algorithmcritic)"
-    yield f"| `critic` | table | | | {link} |"
-    own: Any = model.model_fields["critic"].annotation
+    field = model.model_fields["critic"]
+    link = "[section](recipes.md#algorithmcritic)"
+    yield f"| `critic` | {link} | | | {field.description} |"
+    own: Any = field.annotation
     for key, base in ValueHeadConfig.model_fields.items():
         default = own.model_fields[key].default
         if default != base.default:

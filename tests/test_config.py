@@ -98,7 +98,7 @@ def test_an_unknown_key_names_the_nearest_one(content, expected):
         (
             {"algorithm": {"name": "gropo"}},
             "algorithm.name 'gropo' is unknown; did you mean grpo? "
-            "(known: cispo, dapo, dr_grpo, grpo, gspo, reinforce_pp, rloo)",
+            "(known: cispo, dapo, dr_grpo, grpo, gspo, opd, pact, ppo, reinforce_pp, rloo, sao, vine)",
         ),
         ({"task": {"split": "easy"}}, "task needs a name, got a section without one"),
         ({"task": 3}, "task must be a section of keys, got 3"),
@@ -194,7 +194,7 @@ def test_b031_micro_batches_have_nothing_to_do_with_minibatches():
         (
             {"steps": 10, "learner": {"schedule": "cosine", "warmup_steps": 10}},
             "learner.schedule = 'cosine' needs steps beyond learner.warmup_steps = 10, "
-            "got 10 steps",
+            "got 10 steps in which the policy learns",
         ),
         (
             {"task": {**OWN_FILE, "verifier": "function"}},

@@ -9,6 +9,7 @@ import torch
 from critic_cases import critic_of, opinionated, outcomes, rollouts
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from accredit.types import Batch
 from tiny_models import tiny_gpt2
 
 Policy = Callable[..., PreTrainedModel]
@@ -128,6 +129,24 @@ def test_padding_may_hold_anything(policy: Policy):
     assert torch.equal(
         critic.values(batch, batch.rewards), critic.values(dirty, batch.rewards)
     )
+
+
+def test_b012_the_value_is_read_at_the_last_real_token(policy: Policy):
+    """Two prompts of three tokens differ, however far they are padded."""
+    critic = opinionated(critic_of(policy()))
+    said = []
+    for width in (5, 9):
+        token_ids = torch.zeros(2, width, dtype=torch.int64)
+        token_ids[:, :3] = torch.tensor([[1, 2, 3], [1, 2, 4]])
+        mask = torch.arange(width).expand(2, -1) < 3
+        nothing = torch.zeros(2)
+        batch = Batch(
+            token_ids, mask, mask & False, torch.zeros(2, width), nothing,
+            nothing == 0, nothing > 0, torch.arange(2),
+        )  # fmt: skip
+        said.append(critic.values(batch, nothing)[:, 3])
+    assert float((said[0][0] - said[0][1]).abs()) > 1e-3
+    torch.testing.assert_close(said[0], said[1], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("output", ["sigmoid", "categorical"])

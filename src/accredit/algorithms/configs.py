@@ -185,6 +185,7 @@ class ActorCriticConfig(UpdateConfig):
     """What a rollout that ran out of tokens is worth: what its verifier paid for it, or
     what the critic says of its last prefix, for policy and critic alike."""
     critic: ValueHeadConfig = ValueHeadConfig()
+    """Who values the prefixes; a section of its own."""
 
 
 class PPOConfig(ActorCriticConfig, OutcomeConfig):
@@ -206,6 +207,7 @@ class PPOConfig(ActorCriticConfig, OutcomeConfig):
     dual_clip: Annotated[float, Field(gt=1)] | None = None
     """Largest ratio that a bad token's loss counts; none bounds nothing."""
     critic: PPOCriticConfig = PPOCriticConfig()
+    """Who values the prefixes; a section of its own."""
 
     @model_validator(mode="after")
     def _one_lambda(self) -> "PPOConfig":
@@ -228,6 +230,7 @@ class SAOConfig(ActorCriticConfig):
     length_adaptive_alpha: Annotated[float, Field(gt=0)] = 1.5
     """Takes 1 - 1 / (alpha L) as lambda_policy of a rollout with L sampled tokens."""
     critic: SAOCriticConfig = SAOCriticConfig()
+    """Who values the prefixes; a section of its own."""
 
 
 class PACTConfig(ActorCriticConfig, OutcomeConfig):
@@ -235,6 +238,7 @@ class PACTConfig(ActorCriticConfig, OutcomeConfig):
 
     name: Literal["pact"] = "pact"
     engine_correction: EngineCorrection = "truncated_importance"
+    """Weight for the gap between engine and trainer, with the paper's default."""
     actor_loss: Literal["double_sided_importance", "clipped_surrogate"] = (
         "double_sided_importance"
     )
