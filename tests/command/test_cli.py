@@ -18,7 +18,16 @@ from accredit.reports.run_directory import RunDirectory
 from commanding import DONE, FAILED, INTERRUPTED, MISTAKE, SHORT
 from tiny_models import tiny_gpt2
 
-COMMANDS = ["train", "eval", "report", "calibrate", "tasks", "algorithms", "doctor"]
+COMMANDS = [
+    "train",
+    "eval",
+    "report",
+    "calibrate",
+    "tasks",
+    "algorithms",
+    "lab",
+    "doctor",
+]
 
 
 @pytest.fixture(scope="module")
