@@ -73,9 +73,7 @@ def alignment(setting: str, content: Mapping[str, Any]) -> None:
         ]
         table(["", *columns], rows)
         for row in content["rows"]:
-            print(
-                f"\n{row['updates']} updates of size {row['size']}, {row['num_moves']}\n"
-            )
+            print(f"\n{row['updates']} updates in a row, {row['num_moves']} moves\n")
             table(
                 ["", "MAE", "gain", "bias", "last MAE"],
                 [

@@ -86,3 +86,21 @@ def test_all_four_hundred_olympiad_problems_are_evaluated(tmp_path, capsys):
     assert scores["eval/num_problems"] == 400
     assert scores["eval/num_dropped"] == 0
     assert scores["eval/mean"] == 0.0
+
+
+RECIPES = Path(__file__).parents[1] / "recipes"
+
+
+@pytest.mark.parametrize("name", ["ppo", "sao", "pact", "vine", "opd"])
+def test_the_recipe_of_an_algorithm_trains_on_walk(name, tmp_path):
+    keys = ["--steps", "2", "--algorithm.prompts_per_step", "8"]
+    keys += ["--evaluation.samples", "1", "--evaluation.max_problems", "2"]
+    if name in ("ppo", "sao", "pact"):
+        keys += ["--algorithm.critic.warmup_steps", "1"]
+    if name == "opd":
+        keys += ["--algorithm.teacher", "packaged"]
+    recipe, folder = str(RECIPES / f"walk_{name}.toml"), str(tmp_path)
+    assert run_command("train", recipe, "--runs_folder", folder, *keys) == 0
+    run = RunDirectory(tmp_path / f"walk-{name}")
+    assert [row["step"] for row in run.metrics()] == [1, 2]
+    assert "policy/loss" in run.metrics()[1]
