@@ -67,11 +67,13 @@ def test_order_matters_on_a_shared_trunk():
     assert largest_gap("shared") > 1e-3
 
 
+@pytest.mark.parametrize("trunk", ["own", "shared", "lora"])
 @pytest.mark.parametrize("name", WITH_CRITIC)
-def test_the_critic_learns_alone_while_it_warms_up(name):
+def test_the_critic_learns_alone_while_it_warms_up(name, trunk):
     world = small_world()
     before = weights(world)
-    warming = chosen(name, world, {"warmup_steps": 2})
+    keys = {"warmup_steps": 2, "trunk": trunk, "freeze_attention": False}
+    warming = chosen(name, world, keys)
     state, records = steps(warming, world, 2)
     assert not moved(world, before)
     assert [record.policy for record in records] == [None, None]

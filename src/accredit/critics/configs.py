@@ -44,7 +44,7 @@ class ValueHeadConfig(BaseConfig):
     """L2 norm that its gradients are clipped to."""
     warmup_steps: Annotated[int, Field(ge=0)] = 10
     """First steps of the run in which the critic alone learns (value pretraining under
-    the frozen policy)."""
+    the frozen policy); of a shared trunk, its head alone."""
     warmup_epochs: Positive = 1
     """Passes over the batch in each of those."""
     num_epochs: Positive = 1

@@ -56,10 +56,14 @@ class ValueModel(nn.Module):
         nn.init.zeros_(self.head.weight)
 
     def forward(
-        self, token_ids: Int[Tensor, "rollout position"]
+        self, token_ids: Int[Tensor, "rollout position"], head_only: bool = False
     ) -> Float[Tensor, "rollout prefix output"]:
-        """What the head says of each prefix; one prefix more than positions."""
-        hidden = hidden_states(self.backbone, token_ids)
+        """What the head says of each prefix; one prefix more than positions.
+
+        `head_only` leaves the backbone without a gradient.
+        """
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not head_only):
+            hidden = hidden_states(self.backbone, token_ids)
         with torch.autocast(token_ids.device.type, enabled=False):
             return at_prefixes(self.head(hidden.float()))
 
@@ -170,8 +174,11 @@ class ValueHeadCritic:
             taught = replace(taught, old_values=torch.where(taught.where, old, 0.0))
             trace.num_forward_tokens += int(lengths.sum())
         self.model.train()
+        # A policy that stays as it is must not move with the trunk that it shares.
+        head_only = warming_up and self.config.trunk == "shared"
         for rows in steps:
-            self._step(taught, rows, trace, is_alone=len(steps) == 1)
+            alone = len(steps) == 1
+            self._step(taught, rows, trace, is_alone=alone, head_only=head_only)
         self.model.eval()
         self.num_updates += 1
         run = (row_lengths(taught.where) - 1).clamp(min=0).tolist()
@@ -225,6 +232,7 @@ class ValueHeadCritic:
         trace: Trace,
         *,
         is_alone: bool,
+        head_only: bool,
     ) -> None:
         """One optimizer step over a minibatch; skipped and counted if it cannot be.
 
@@ -244,7 +252,7 @@ class ValueHeadCritic:
         for chosen, width in row_parts(lengths, self._micro_batch_tokens):
             part = taught.part(rows[chosen].to(device), width)
             # The last token predicts nothing that is wanted: it is not run.
-            outputs = self.model(part.token_ids[:, :-1])
+            outputs = self.model(part.token_ids[:, :-1], head_only)
             old_values = part.old_values
             if is_alone and self.output.compares:
                 old_values = self.output.values(outputs).detach()
