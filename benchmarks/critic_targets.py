@@ -1,15 +1,16 @@
 """Which loss makes the better critic of a fixed policy: BCE, MSE or HL-Gauss?
 
-    python benchmarks/critic_targets.py [--seeds 5] [--steps 48]
+    python benchmarks/critic_targets.py [--seeds 5] [--updates 64]
 
 Value heads on copies of one backbone, the packaged model's, all beginning with V = .5
-everywhere, on `walk` problems with start success between .1 and .9. The policy stays as
-it is; every critic sees the same rollouts in the same order, 64 at each AdamW step,
-each prefix taught the outcome. Each loss has three learning rates, of which the one
-with the smallest MSE on a validation set is reported on an evaluation set; the three
-sets share no problem. BCE is taken with V held in [.001, .999], or a linear output has
-none. Exact V is that of the beliefs which the model imitates (`tasks/walk.py`). Writes
-benchmarks/results/critic_targets.json, after every seed.
+everywhere, on `walk` problems of ten moves with start success between .1 and .9. The
+policy stays as it is; every critic sees the same rollouts in the same order, 64 an
+update in four AdamW steps, each prefix taught the outcome. Each loss has three learning
+rates, of which the one with the smallest MSE on a validation set is reported on an
+evaluation set; the three sets share no problem. BCE is taken with V held in [.001,
+.999], or a linear output has none. Exact V is that of the beliefs which the model
+imitates (`tasks/walk.py`). Writes benchmarks/results/critic_targets.json, after every
+seed.
 """
 
 import argparse
@@ -29,8 +30,9 @@ from accredit.types import Batch
 
 LOSSES = {"BCE": "sigmoid", "MSE": "linear", "HL-Gauss": "categorical"}
 RATES = (3e-4, 1e-3, 3e-3)
-NUM_MOVES = 20
-ROLLOUTS_A_STEP = 64
+NUM_MOVES = 10
+NUM_MINIBATCHES = 4
+ROLLOUTS_AN_UPDATE = 64
 EDGE = 1e-3
 """V is held this far from 0 and 1 for the BCE."""
 
@@ -41,21 +43,21 @@ def main() -> None:
     """Trains, chooses, and writes the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=48)
+    parser.add_argument("--updates", type=int, default=64)
     options = parser.parse_args()
     torch.set_num_threads(1)
     content: dict[str, Any] = {
         "command": " ".join(["python", *sys.argv]),
         "seeds": list(range(options.seeds)),
         "num_moves": NUM_MOVES,
-        "rollouts_per_step": ROLLOUTS_A_STEP,
-        "steps": options.steps,
+        "rollouts_per_update": ROLLOUTS_AN_UPDATE,
+        "updates": options.updates,
         "learning_rates": RATES,
         "runs": [],
     }
     began = time.process_time()
     for seed in content["seeds"]:
-        content["runs"].append(one_seed(seed, options.steps))
+        content["runs"].append(one_seed(seed, options.updates))
         content["summary"] = summary(content["runs"])
         content["cpu_seconds"] = round(time.process_time() - began, 1)
         write_result("critic_targets", content)
@@ -66,7 +68,7 @@ def main() -> None:
 class Data:
     """The rollouts of a seed: what is learned from, chosen on, and reported on."""
 
-    def __init__(self, seed: int, num_steps: int) -> None:
+    def __init__(self, seed: int, num_updates: int) -> None:
         self.world = world_of(NUM_MOVES, seed)
         prompts = mixed_prompts(self.world)
         sixth = len(prompts) // 6
@@ -74,18 +76,18 @@ class Data:
         train = prompts[2 * sixth :]
         self.validation = self.world.rolled_out(validation, 4, ("validation",))
         self.evaluation = self.world.rolled_out(evaluation, 8, ("evaluation",))
-        rounds = -(-num_steps * ROLLOUTS_A_STEP // len(train))
+        rounds = -(-num_updates * ROLLOUTS_AN_UPDATE // len(train))
         rollouts = self.world.rolled_out(train * rounds, 1, ("train",))
         self.lessons = [
-            rollouts.rows(torch.arange(first, first + ROLLOUTS_A_STEP))
-            for first in range(0, num_steps * ROLLOUTS_A_STEP, ROLLOUTS_A_STEP)
+            rollouts.rows(torch.arange(first, first + ROLLOUTS_AN_UPDATE))
+            for first in range(0, num_updates * ROLLOUTS_AN_UPDATE, ROLLOUTS_AN_UPDATE)
         ]
 
 
-def one_seed(seed: int, num_steps: int) -> dict[str, Any]:
+def one_seed(seed: int, num_updates: int) -> dict[str, Any]:
     """Scores of every loss and learning rate, and which rate was chosen."""
-    data = Data(seed, num_steps)
-    marks = sorted({num_steps // 4, num_steps // 2, num_steps})
+    data = Data(seed, num_updates)
+    marks = sorted({num_updates // 4, num_updates // 2, num_updates})
     run: dict[str, Any] = {"seed": seed, "references": references(data), "losses": {}}
     for name, output in LOSSES.items():
         tried = {rate: trained(data, output, rate, marks) for rate in RATES}
@@ -108,13 +110,15 @@ def smallest(tried: dict[float, dict[int, dict[str, Scores]]], mark: int) -> flo
 def trained(
     data: Data, output: str, rate: float, marks: list[int]
 ) -> dict[int, dict[str, Scores]]:
-    """Scores of one critic on both sets, after as many steps as the marks say."""
-    critic = critic_of(data.world, output=output, learning_rate=rate)
+    """Scores of one critic on both sets, after as many updates as the marks say."""
+    critic = critic_of(
+        data.world, output=output, learning_rate=rate, num_minibatches=NUM_MINIBATCHES
+    )
     found: dict[int, dict[str, Scores]] = {}
-    for step, lesson in enumerate(data.lessons, start=1):
-        critic.update(lesson, outcome_targets(lesson), step, warming_up=True)
-        if step in marks:
-            found[step] = {
+    for count, lesson in enumerate(data.lessons, start=1):
+        critic.update(lesson, outcome_targets(lesson), count, warming_up=False)
+        if count in marks:
+            found[count] = {
                 name: scores(
                     data.world, batch, critic.values(batch, batch.rewards)[:, :-1]
                 )
@@ -166,8 +170,8 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             rows.setdefault(name, []).append(found)
         for name, by_mark in run["losses"].items():
             for mark, found in by_mark.items():
-                rows.setdefault(f"{name}, {mark} steps", []).append(found["scores"])
-    for name in [name for name in rows if not name.startswith(("MSE", "exact", "con"))]:
+                rows.setdefault(f"{name}, {mark} updates", []).append(found["scores"])
+    for name in [name for name in rows if name.startswith(("BCE", "HL-Gauss"))]:
         other = rows[f"MSE, {name.split(', ')[1]}"]
         rows[f"{name} - MSE"] = [
             {quantity: mine[quantity] - theirs[quantity] for quantity in mine}

@@ -102,24 +102,29 @@ def heading(seeds: Iterable[int], tuning: Iterable[int]) -> dict[str, Any]:
 
 
 def summed_up(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """The cell with mean and half-width of the 95% interval beside the seeds' numbers.
+    """The cell with means and intervals in place of one entry a seed.
 
-    Differences to `plain` are paired: within a seed all targets see the same data.
+    Gains over `plain` are paired: within a seed all targets see the same data. Every
+    seed's own number is kept of the critics' errors.
     """
     summary = dict(cell)
     for part, rows in cell.items():
-        if isinstance(rows, list) and rows and isinstance(rows[0], dict):
-            summary[part] = {
-                name: {
-                    quantity: spread([row[name][quantity] for row in rows])
-                    for quantity in rows[0][name]
-                }
-                for name in rows[0]
+        if not isinstance(rows, list):
+            continue
+        summary[part] = {
+            name: {
+                quantity: spread([row[name][quantity] for row in rows])
+                for quantity in rows[0][name]
             }
-            for name, found in summary[part].items():
-                if "mae" in found and "plain" in rows[0]:
-                    gains = [row["plain"]["mae"] - row[name]["mae"] for row in rows]
-                    found["gain"] = spread(gains)
+            for name in rows[0]
+        }
+        for name, found in summary[part].items():
+            if "mae" in found and "plain" in rows[0]:
+                gains = [row["plain"]["mae"] - row[name]["mae"] for row in rows]
+                found["gain"] = spread(gains)
+            if part != "critic":
+                for numbers in found.values():
+                    del numbers["seeds"]
     return summary
 
 

@@ -172,6 +172,19 @@ def test_a_torn_checkpoint_is_refused_by_name_and_the_one_before_is_used(folder)
     assert all(torch.equal(t, whole[n]) for n, t in weights(again).items())
 
 
+def test_a_run_of_torn_checkpoints_alone_keeps_its_files_and_is_not_resumed(folder):
+    run, _ = start_training(small_config(folder, name="all-torn"))
+    for checkpoint in run.checkpoints.iterdir():
+        (checkpoint / "state.json").unlink()
+    rows, kept = run.metrics(), run.rollout_steps()
+    with (
+        pytest.warns(UserWarning, match="is torn and not used"),
+        pytest.raises(RecipeError, match=r"got none but torn ones in .*all-torn"),
+    ):
+        resume_training(run.path, ())
+    assert (run.metrics(), run.rollout_steps()) == (rows, kept)
+
+
 def test_a_full_disk_loses_no_checkpoint_and_is_no_success(folder, monkeypatch):
     from accredit.learner.learner import Learner
 

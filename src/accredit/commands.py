@@ -61,10 +61,12 @@ def evaluate(
 ) -> int:
     """Evaluates one model and prints the scores."""
     config = evaluation_recipe(model, task, recipe, overrides)
+    from accredit.algorithms.configs import RLOOConfig
     from accredit.assembly import assemble
     from accredit.session import evaluate as evaluated
 
-    assembly = assemble(config)
+    # Neither a critic nor a teacher is asked, so none is loaded or missed.
+    assembly = assemble(config.model_copy(update={"algorithm": RLOOConfig()}))
     try:
         result, _ = evaluated(assembly)
     finally:

@@ -6,6 +6,7 @@ their own is tried on every problem before anything is sampled.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 import torch
 
@@ -16,6 +17,7 @@ from accredit.config import RunConfig
 from accredit.critics.build import Show, build_critic
 from accredit.critics.value_head import ValueHeadCritic
 from accredit.engines.models import (
+    PACKAGED,
     Pretrained,
     context_tokens,
     load_model,
@@ -103,6 +105,7 @@ def teacher_of(
         shape = ModelShape.from_config(loaded.model.config)
         teacher, read_by = PolicyAsTeacher(learner, shape), loaded.model
     else:
+        require_teacher(options.teacher)
         folder = teacher_folder(options.teacher)
         found = load_model(folder, torch.float32, learner.model.device)
         require_same_vocabulary(found.tokenizer, loaded.tokenizer, "a teacher")
@@ -117,6 +120,20 @@ def teacher_of(
     if not options.template:
         return teacher
     return ShownTeacher(teacher, partial(show, options.template))
+
+
+def require_teacher(path: str) -> None:
+    """Nothing, where a teacher may lie at `path`.
+
+    Raises:
+        ValueError: it is no folder.
+    """
+    if path != PACKAGED and not (path and Path(path).is_dir()):
+        raise ValueError(
+            f"algorithm.teacher must be {POLICY_AS_TEACHER!r} or the directory of a "
+            f"model or a run, got {path!r}, which is none; train that run first, or "
+            "name another teacher"
+        )
 
 
 def require_room_for(

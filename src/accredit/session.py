@@ -165,7 +165,7 @@ class Session:
         if len(recent) == PATIENCE and all(broken):
             reasons = [v.reason for g in record.groups for v in g.verdicts if v.reason]
             raise TooManyInvalid(
-                f"fewer than {1 - limit:.0%} of the rollouts had a reward in "
+                f"at most {1 - limit:.0%} of the rollouts had a reward in "
                 f"{PATIENCE} steps in a row (max_invalid_share = {limit}); the last "
                 f"reason was: {reasons[-1] if reasons else 'none given'}"
             )
@@ -239,9 +239,19 @@ def resume_training(path: Path, overrides: Sequence[str]) -> tuple[RunDirectory,
 
 
 def restored(assembly: Assembly, run: RunDirectory) -> State:
-    """The state of the newest whole checkpoint, loaded; rows after it are dropped."""
+    """The state of the newest whole checkpoint, loaded; rows after it are dropped.
+
+    Raises:
+        RecipeError: there are checkpoints, and none of them is whole.
+    """
     state = State()
     checkpoint = latest_checkpoint(run.checkpoints)
+    if checkpoint is None and checkpoints(run.checkpoints):
+        raise RecipeError(
+            "a run must have a whole checkpoint to go on from, got none but torn ones "
+            f"in {run.checkpoints}; restore their files, or delete that folder to "
+            "begin the run anew"
+        )
     if checkpoint is not None:
         state = load_state(checkpoint)
         assembly.world.learner.load(checkpoint)
@@ -326,6 +336,12 @@ def opening_warnings(assembly: Assembly) -> list[str]:
         lines.append(
             "top_p and top_k cut what is sampled, but the learner scores the whole "
             "distribution: ratios to the engine are biased, see mismatch/*"
+        )
+    config = assembly.config
+    if config.num_policy_updates == 0 and config.critic is not None:
+        lines.append(
+            f"algorithm.critic.warmup_steps = {config.critic.warmup_steps} takes all "
+            f"{config.steps} steps: the critic learns alone, the policy stays as it is"
         )
     bad_rows = assembly.task.bad_rows
     if bad_rows:

@@ -228,3 +228,36 @@ def test_a_reward_function_that_cannot_be_loaded_stops_before_any_rollout(
     assert expected in refused(
         accredit("eval", "model", "--recipe", recipe, *words[:2])
     )
+
+
+PACT = ["--algorithm", '{name = "pact", prompts_per_step = 4}']
+OPD = ["--algorithm", '{name = "opd", prompts_per_step = 4, teacher = "nowhere"}']
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (
+            [*PACT, "--algorithm.critic.path", "nowhere"],
+            "algorithm.critic.path must be 'policy' or the directory of a model, a ",
+        ),
+        (OPD, "algorithm.teacher must be 'self' or the directory of a model or a run,"),
+    ],
+    ids=["critic", "teacher"],
+)
+def test_a_judge_that_is_nowhere_is_named_by_its_key_and_eval_needs_none(
+    words, expected, accredit, recipe
+):
+    told = refused(accredit("train", recipe, *words))
+    assert told.startswith(expected)
+    assert "got 'nowhere'" in told
+    found = accredit("eval", "model", "--recipe", recipe, *words, "--json")
+    assert found[0] == DONE, found
+
+
+def test_a_warm_up_that_takes_the_whole_run_is_told(accredit, recipe):
+    words = [*PACT, "--algorithm.critic.warmup_steps", "9", "--name", "frozen"]
+    code, printed, told = accredit("train", recipe, *words, *SHORT)
+    assert code == DONE
+    said = "algorithm.critic.warmup_steps = 9 takes all"
+    assert said in joined(printed, told)

@@ -24,6 +24,7 @@ from accredit.critics.build import build_critic, opening_of
 from accredit.critics.configs import ValueHeadConfig
 from accredit.critics.loading import load_critic
 from accredit.critics.value_head import ValueHeadCritic
+from accredit.engines.models import load_model
 from accredit.learner.checkpoint import save_checkpoint
 from accredit.records import State
 from tiny_models import character_tokenizer, tiny_qwen3
@@ -156,6 +157,9 @@ def test_b102_missing_adapters_and_missing_backbones_are_errors(
     (adapted / "adapter.safetensors").unlink()
     with pytest.raises(ValueError, match=r"must hold adapter.safetensors, got"):
         critic_of(policy(), trunk="lora").load(adapted)
+    (adapted / "adapter.safetensors").write_bytes(b"torn")
+    with pytest.raises(ValueError, match=r"must hold tensors, got a damaged file"):
+        critic_of(policy(), trunk="lora").load(adapted)
     own = saved(critic_of(policy()), tmp_path / "own")
     (own / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"weights|safetensors"):
@@ -227,6 +231,25 @@ def test_bins_ranks_and_backbones_of_another_size_are_refused(
         critic_of(policy(), output="categorical", num_bins=7).load(bins)
 
 
+@pytest.mark.parametrize("file", ["value_head.safetensors", "model.safetensors"])
+def test_a_critic_that_diverged_is_no_start(policy: Policy, tmp_path: Path, file: str):
+    folder = saved(critic_of(policy()), tmp_path)
+    tensors = load_file(folder / file)
+    name = sorted(tensors)[0]
+    tensors[name].view(-1)[0] = torch.nan
+    save_file(tensors, folder / file, {"format": "pt"})
+    with pytest.raises(ValueError, match=rf"must be finite, got NaN .*{name} of"):
+        critic_of(policy(), path=str(folder))
+    with pytest.raises(ValueError, match=rf"must be finite, got NaN .*{name} of"):
+        load_critic(folder)
+
+
+def test_a_critic_is_no_model_that_writes(policy: Policy, tmp_path: Path):
+    folder = saved(critic_of(policy()), tmp_path)
+    with pytest.raises(ValueError, match=r"must be a causal language model, got"):
+        load_model(folder)
+
+
 def test_a_vocabulary_other_than_the_policys_is_refused(policy: Policy, tmp_path: Path):
     """As many tokens with other meanings, too."""
     larger = tiny_qwen3(tmp_path / "larger", vocab_size=40)
@@ -293,8 +316,14 @@ def test_what_holds_no_critic_is_refused(
 ):
     with pytest.raises(ValueError, match=r"must hold a value head, got .*nowhere with"):
         load_critic(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"must be a directory, got .*nowhere"):
-        critic_of(policy(), path=str(tmp_path / "nowhere"))
+    (tmp_path / "file").write_text("no critic")
+    for path in (str(tmp_path / "nowhere"), str(tmp_path / "file"), ""):
+        with pytest.raises(ValueError, match=rf"critic.path must be .* got '{path}'"):
+            critic_of(policy(), path=path)
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "recipe.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"with a critic, got .*begun with none"):
+        critic_of(policy(), path=str(tmp_path / "begun"))
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"with a critic, got .* with none"):
         critic_of(policy(), path=str(tmp_path / "run"))

@@ -73,9 +73,12 @@ def test_a_run_stands_for_its_newest_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_checkpoint_is_no_teacher(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").mkdir()
-    with pytest.raises(ValueError, match="a run must have a whole checkpoint"):
-        teacher_folder(str(tmp_path))
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "recipe.json").write_text("{}")
+    for name in ("run", "begun"):
+        with pytest.raises(ValueError, match="a run must have a whole checkpoint"):
+            teacher_folder(str(tmp_path / name))
 
 
 def test_b056_another_vocabulary_is_refused_by_its_first_difference(

@@ -222,6 +222,8 @@ def test_siblings_value_a_group_by_its_rewards_alone(tmp_path):
         ({"values": [0, 0, "1", 0, 0, 0]}, "finite numbers, got '1' at 2 in line 2"),
         ({"sampled": None}, "sampled must be a list of numbers, got None in line 2"),
         ({"shaped_reward": None}, "shaped_reward must be a finite number, got None"),
+        ({"values": [10**400] * 6}, "values must hold finite numbers, got 1000"),
+        ({"shaped_reward": 10**400}, "shaped_reward must be a finite number, got 1"),
         ({"shaped_reward": "1"}, "shaped_reward must be a finite number, got '1' in"),
         ({"group": None}, "group must be a finite number, got None in line 2 of"),
         ({"share_f": 2.0}, "share_f must lie in [0, 1], got 2.0 in line 2 of"),
@@ -326,9 +328,10 @@ def test_the_diagram_shows_every_group_and_prefix_bin(tmp_path):
     assert [0.5, 1.0] in points.tolist() and [0.0, 0.0] in points.tolist()
 
 
-@pytest.mark.parametrize("name", ["figure.pdf", "figure", "absent/figure.png"])
+@pytest.mark.parametrize("name", ["a.pdf", "a", "no/a.png", "folder.png"])
 def test_a_picture_that_cannot_be_written_is_refused(tmp_path, name):
     found = read_source(table(tmp_path, "1,0.5,1,0"))
+    (tmp_path / "folder.png").mkdir()
     with pytest.raises(ValueError, match="--plot"):
         save_calibration(found, tmp_path / name, seed=0)
 

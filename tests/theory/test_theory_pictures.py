@@ -29,10 +29,12 @@ def test_the_seed_draws_the_picture_of_the_page(name, tmp_path):
 
 
 def test_they_are_written_into_a_new_folder(tmp_path, monkeypatch, capsys):
-    drawn = {name: PICTURES[name] for name in ("theory-6-noise", "theory-3-baselines")}
+    drawn = {name: PICTURES[name] for name in ("theory-6-noise", "theory-4-sparsity")}
     monkeypatch.setattr("accredit.theory.pictures.PICTURES", drawn)
+    monkeypatch.setattr("accredit.theory.lab.IDENTITIES", ())
+    monkeypatch.setattr("accredit.theory.lab.ONCE", ())
     folder = tmp_path / "a" / "b"
-    code, _, _ = called(capsys, "lab", "--trees", 1, "--json", "--plots", folder)
+    code, _, _ = called(capsys, "lab", "--json", "--plots", folder)
     assert code == DONE
     assert {path.name for path in folder.iterdir()} == {f"{n}.png" for n in drawn}
     assert min(path.stat().st_size for path in folder.iterdir()) > 10_000

@@ -75,9 +75,10 @@ def test_every_group_has_its_chance(small):
     groups = every_group(small, 2)
     assert len(groups.leaf) == 32
     assert float(groups.weight.sum()) == pytest.approx(1.0)
-    pair = groups.batch.group_index == groups.batch.group_index[(groups.leaf == 1)][1]
-    chances = small.probabilities()[groups.leaf[pair]]
-    assert groups.weight[pair].tolist() == pytest.approx([float(chances.prod()) / 2] * 2)
+    # Pairs are in the order (0, 0), (0, 1), ..: the seventh is (1, 2).
+    pair = groups.batch.group_index == 6
+    assert groups.leaf[pair].tolist() == [1, 2]
+    assert groups.weight[pair].tolist() == pytest.approx([0.3 * 0.09 / 2] * 2)
 
 
 def test_a_tree_agrees_with_the_tiny_language():

@@ -18,9 +18,13 @@ from accredit.critics.backbone import (
 )
 from accredit.critics.configs import ValueHeadConfig
 from accredit.critics.lora import LoraTrunk, adapted
-from accredit.critics.saved import saved_critic_folder
+from accredit.critics.saved import require_finite, saved_critic_folder
 from accredit.critics.value_head import ValueHeadCritic, initial
-from accredit.engines.models import load_backbone, require_same_vocabulary
+from accredit.engines.models import (
+    PACKAGED,
+    load_backbone,
+    require_same_vocabulary,
+)
 from accredit.learner.forward import without_dropout
 from accredit.types import Prompt
 
@@ -51,6 +55,7 @@ def build_critic(
     """
     found = None
     if config.path != POLICY:
+        require_folder(config.path)
         found = saved_critic_folder(Path(config.path))
         if found is None and config.trunk != "own":
             raise ValueError(
@@ -77,7 +82,21 @@ def build_critic(
     )
     if found is not None:
         critic.take(found)
+        require_finite(critic.model, found)
     return critic
+
+
+def require_folder(path: str) -> None:
+    """Nothing, where a critic may start from `path`, by what lies there.
+
+    Raises:
+        ValueError: it is no folder.
+    """
+    if path != PACKAGED and not (path and Path(path).is_dir()):
+        raise ValueError(
+            f"algorithm.critic.path must be {POLICY!r} or the directory of a model, a "
+            f"saved critic or a run, got {path!r}, which is none; correct the path"
+        )
 
 
 def trunk_of(
@@ -104,6 +123,7 @@ def trunk_of(
     loaded = load_backbone(found or config.path, policy_model.device)
     require_same_vocabulary(loaded.tokenizer, policy_tokenizer, "a critic")
     backbone = without_dropout(loaded.model)
+    require_finite(backbone, found or config.path)
     require_steady(backbone)
     return OwnTrunk(backbone, loaded.tokenizer)
 

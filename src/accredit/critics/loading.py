@@ -10,7 +10,12 @@ from accredit.critics.backbone import OwnTrunk, SharedTrunk, Trunk, backbone_of
 from accredit.critics.build import Show
 from accredit.critics.configs import ValueHeadConfig
 from accredit.critics.lora import LoraTrunk, adapted
-from accredit.critics.saved import Card, read_card, saved_critic_folder
+from accredit.critics.saved import (
+    Card,
+    read_card,
+    require_finite,
+    saved_critic_folder,
+)
 from accredit.critics.value_head import ValueHeadCritic
 from accredit.engines.models import load_backbone, load_model
 from accredit.learner.forward import without_dropout
@@ -57,6 +62,7 @@ def load_critic(
         prompt_ids=partial(show, card.template) if show and card.template else None,
     )
     critic.take(folder)
+    require_finite(critic.model, folder)
     critic.model.eval()
     return critic
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 from transformers import PreTrainedModel
 
 from accredit.critics.backbone import backbone_of
+from accredit.critics.saved import tensors_of
 from accredit.engines.models import quiet_transformers
 from accredit.learner.forward import without_dropout
 
@@ -39,7 +40,7 @@ class LoraTrunk:
         """Takes the adapters of a folder that `save` wrote.
 
         Raises:
-            ValueError: it holds none, or those of another shape.
+            ValueError: it holds none, damaged ones, or those of another shape.
         """
         file = folder / ADAPTER_FILE
         if not file.is_file():
@@ -47,7 +48,7 @@ class LoraTrunk:
                 f"a saved critic with adapters must hold {ADAPTER_FILE}, got {folder} "
                 "without it; name the folder that a run with trunk = 'lora' wrote"
             )
-        saved, own = load_file(file), adapters(self.module)
+        saved, own = tensors_of(file), adapters(self.module)
         found = {name: tuple(tensor.shape) for name, tensor in saved.items()}
         expected = {name: tuple(p.shape) for name, p in own.items()}
         if found != expected:

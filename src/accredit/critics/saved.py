@@ -18,11 +18,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from accredit.engines.models import CRITIC_CARD
 from accredit.learner.checkpoint import latest_checkpoint
 from accredit.learner.optimizer import load_optimizer_tensors, optimizer_tensors
 
 HEAD_FILE = "value_head.safetensors"
-CARD_FILE = "value_head.json"
+CARD_FILE = CRITIC_CARD
 OPTIMIZER_FILE = "critic_optimizer.safetensors"
 CRITIC_FOLDER = "critic"
 """Of a checkpoint."""
@@ -65,7 +66,7 @@ def saved_critic_folder(path: Path) -> Path | None:
     if is_saved_critic(path / CRITIC_FOLDER):
         return path / CRITIC_FOLDER
     checkpoints = path / "checkpoints"
-    if not checkpoints.is_dir():
+    if not checkpoints.is_dir() and not (path / "recipe.json").is_file():
         return None
     newest = latest_checkpoint(checkpoints)
     if newest is None or not is_saved_critic(newest / CRITIC_FOLDER):
@@ -156,6 +157,20 @@ def read_head(folder: Path, head: nn.Linear) -> None:
     with torch.no_grad():
         for name, parameter in head.named_parameters():
             parameter.copy_(saved[name])
+
+
+def require_finite(module: nn.Module, folder: Path | str) -> None:
+    """What a critic starts from says something of every prefix.
+
+    Raises:
+        ValueError: a weight is NaN or infinite.
+    """
+    for name, tensor in module.state_dict().items():
+        if not bool(tensor.isfinite().all()):
+            raise ValueError(
+                f"the weights of a critic must be finite, got NaN or infinity in "
+                f"{name} of {folder}; name a checkpoint from before it diverged"
+            )
 
 
 def write_optimizer(

@@ -26,6 +26,10 @@ TOKENIZER_FILES = (
 )
 
 
+CRITIC_CARD = "value_head.json"
+"""Marks the directory of a critic: its backbone writes no text any more."""
+
+
 class Pretrained(NamedTuple):
     """What a directory holds."""
 
@@ -45,6 +49,11 @@ def load_model(
     None takes CUDA where there is one, and then bfloat16; float32 on a CPU.
     """
     folder = model_folder(path)
+    if (folder / CRITIC_CARD).is_file():
+        raise ValueError(
+            f"a model that writes must be a causal language model, got {folder} with "
+            f"the {CRITIC_CARD} of a critic; name the `model` folder beside it"
+        )
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if dtype is None:

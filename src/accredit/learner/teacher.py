@@ -76,7 +76,8 @@ def teacher_folder(path: str) -> str:
     Raises:
         ValueError: A run has no whole checkpoint.
     """
-    if not (Path(path) / CHECKPOINTS).is_dir():
+    is_run = (Path(path) / "recipe.json").is_file()
+    if not is_run and not (Path(path) / CHECKPOINTS).is_dir():
         return path
     newest = latest_checkpoint(Path(path) / CHECKPOINTS)
     if newest is None:

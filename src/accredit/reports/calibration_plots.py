@@ -50,12 +50,14 @@ def require_picture(path: Path) -> None:
     """Nothing, where a picture can be written under that name.
 
     Raises:
-        ValueError: the name ends in something else, or its folder is absent.
+        ValueError: the name ends in something else, is a folder's, or lies in none.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(f"--plot must end in .png or .svg, got {path}")
     if not path.parent.is_dir():
         raise ValueError(f"--plot needs a folder that exists, got {path.parent}")
+    if path.is_dir():
+        raise ValueError(f"--plot must name a file, got the folder {path}")
 
 
 def calibration_figure(calibration: Calibration, seed: int) -> "Figure":

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -313,7 +313,7 @@ def _valued(run: RunDirectory, step: int) -> Iterator[ValuedRollout]:
 
 def _entry(row: Mapping[str, Any], name: str, where: str) -> float:
     found = row.get(name)
-    if not isinstance(found, int | float) or not math.isfinite(found):
+    if not _is_finite(found):
         raise ValueError(f"{name} must be a finite number, got {found!r} {where}")
     return float(found)
 
@@ -344,6 +344,14 @@ def _entries(row: Mapping[str, Any], name: str, where: str) -> np.ndarray:
 def _first_strange(entries: Iterable[Any]) -> int | None:
     """Index of the first entry that is no finite number."""
     for i, entry in enumerate(entries):
-        if not isinstance(entry, int | float) or not math.isfinite(entry):
+        if not _is_finite(entry):
             return i
     return None
+
+
+def _is_finite(entry: Any) -> TypeGuard[float]:
+    """Whether it is a number that a float can hold."""
+    try:
+        return isinstance(entry, int | float) and math.isfinite(entry)
+    except OverflowError:
+        return False

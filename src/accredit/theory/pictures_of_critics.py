@@ -238,8 +238,9 @@ def consequences(seed: int) -> "Figure":
         pad=10,
     )
     names = ["this token", "1 later", "2 later", "3 later"]
-    right.bar(names, terms, color=[BLUE, GREY, GREY, GREY], width=0.55)
-    for place, share in enumerate(terms.tolist()):
+    shares = terms.tolist()
+    right.bar(names, shares, color=[BLUE, GREY, GREY, GREY], width=0.55)
+    for place, share in enumerate(shares):
         label(right, place, share + 0.018, f"{share:.2f}", ha="center")
     right.set_ylim(0, 0.5)
     right.tick_params(labelcolor=INK)
