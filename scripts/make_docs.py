@@ -95,6 +95,29 @@ accredit train --resume runs/mine      # continues exactly where it stopped
 accredit eval runs/mine --recipe mine.toml
 ```
 
+## A critic
+
+Algorithms with a critic (`ppo`, `sao`, `pact`) have a section for it:
+
+```toml
+[algorithm]
+name = "pact"
+prompts_per_step = 128
+
+[algorithm.critic]
+path = "runs/pretrained"            # starts with the critic of that run; by default
+                                    # with the policy's model and a head that says
+initial_value = 0.06                # this of everything
+trunk = "lora"                      # adapters on the policy, in place of a model
+learning_rate = 1e-4
+warmup_steps = 0                    # it is trained already
+template = "{prompt} Hint: {answer}"
+```
+
+`initial_value` is a fresh head's: with a saved critic as `path` its own head stands. A
+critic is pretrained by a run with `warmup_steps` equal to `steps`, in which it learns
+alone.
+
 ## Overrides
 
 Every key can be given on the command line by its dotted name, which wins over the

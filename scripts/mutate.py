@@ -133,6 +133,7 @@ def preload() -> None:
     import jaxtyping  # noqa: F401
     import pytest  # noqa: F401
     import torch
+    from transformers import Qwen3ForCausalLM  # noqa: F401
 
     torch.set_num_threads(1)
     phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)

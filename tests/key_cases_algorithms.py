@@ -68,7 +68,7 @@ CRITIC_CHANGES: dict[str, tuple[Keys, Keys]] = {
         {"critic.freeze_attention": True},
     ),
     "max_prefixes": ({}, {"critic.max_prefixes": 1}),
-    "deviation_floor": ({}, {"critic.deviation_floor": 0.01}),
+    "deviation_floor": ({"group_size": 4}, {"critic.deviation_floor": 0.01}),
     "lora_rank": (ADAPTED, {"critic.lora_rank": 2}),
     "lora_alpha": (ADAPTED, {"critic.lora_alpha": 4.0}),
 }

@@ -11,10 +11,10 @@ from accredit.config import (
     RunConfig,
     load_recipe,
     recipe_from,
-    toml_value,
     union_members,
     with_overrides,
 )
+from accredit.overrides import toml_value
 
 OWN_FILE = {"name": "jsonl", "path": "rows.jsonl"}
 
@@ -98,7 +98,8 @@ def test_an_unknown_key_names_the_nearest_one(content, expected):
         (
             {"algorithm": {"name": "gropo"}},
             "algorithm.name 'gropo' is unknown; did you mean grpo? "
-            "(known: cispo, dapo, dr_grpo, grpo, gspo, opd, pact, ppo, reinforce_pp, rloo, sao, vine)",
+            "(known: cispo, dapo, dr_grpo, grpo, gspo, opd, pact, ppo, reinforce_pp, "
+            "rloo, sao, vine)",
         ),
         ({"task": {"split": "easy"}}, "task needs a name, got a section without one"),
         ({"task": 3}, "task must be a section of keys, got 3"),
@@ -181,6 +182,93 @@ def test_b031_more_minibatches_than_rollouts_are_refused():
 def test_b031_micro_batches_have_nothing_to_do_with_minibatches():
     """Case B031: a micro-batch larger than the batch is fine."""
     assert accepted("--learner.micro_batch_tokens", "100000000")
+
+
+def critic_fault(name, **keys):
+    return fault({"algorithm": {"name": name, "critic": keys}})
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"reward_low": 1.0}, "reward_low must be below reward_high, got 1.0 and 1.0"),
+        ({"initial_value": 1.5}, "between reward_low and reward_high, 0.0 and 1.0"),
+        ({"value_clip": 0.1}, "value_clip goes with output = 'linear', got 'sigmoid'"),
+        ({"freeze_attention": True, "trunk": "shared"}, "needs a trunk of its own"),
+        ({"template": "no place for it"}, "template must hold {prompt}, where the"),
+        ({"template": "{prompt} {anser}"}, "holds {anser}; did you mean {answer}?"),
+        ({"lora_rank": 4}, "lora_rank is read by algorithm.critic.trunk = 'lora'"),
+        ({"num_bins": 11}, "num_bins is read by algorithm.critic.output = 'categor"),
+        ({"warmup_steps": 0, "warmup_epochs": 2}, "warmup_epochs is read by"),
+        ({"warmup_steps": 101}, "warmup_steps must not exceed steps, got 101 and 100"),
+        ({"num_minibatches": 17}, "num_minibatches must not exceed the 16 rollouts"),
+        ({"deviation_floor": 0.1}, "needs siblings whose rewards deviate, got group"),
+        ({"learning_ratte": 1.0}, "learning_ratte is not a key; did you mean learning"),
+        ({"max_prefixes": 0}, "max_prefixes must be greater than or equal to 1, got 0"),
+    ],
+)
+def test_keys_of_a_critic_that_cannot_work_are_refused(keys, expected):
+    assert expected in critic_fault("pact", **keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (
+            {"ratio_low": 1.0},
+            "ratio_low must be below 1 and algorithm.ratio_high above",
+        ),
+        (
+            {"accept_low": 7.0},
+            "must have ratio 1, a token that did not change, between",
+        ),
+        ({"accept_high": 0.5}, "between them, got 0.0 and 0.5"),
+        (
+            {"clip_low": 0.1},
+            "clip_low is read by actor_loss = 'clipped_surrogate' only",
+        ),
+        (
+            {"actor_loss": "clipped_surrogate", "ratio_high": 3.0},
+            "ratio_high is read by actor_loss = 'double_sided_importance' only",
+        ),
+        ({"window": 3}, "window is read by target = 'windowed' only, got 3 without it"),
+        ({"target": "plain", "accept_high": 3.0}, "a target other than 'plain'"),
+        ({"target": "exact"}, "algorithm.target must be 'plain', 'pact', 'weighted'"),
+    ],
+)
+def test_keys_of_pact_that_cannot_work_are_refused(keys, expected):
+    assert expected in fault({"algorithm": {"name": "pact", **keys}})
+
+
+@pytest.mark.parametrize("key", ["lambda_policy", "lambda_critic", "gamma"])
+@pytest.mark.parametrize("value", [-0.1, 1.1])
+def test_a_lambda_outside_of_the_unit_interval_is_refused(key, value):
+    told = fault({"algorithm": {"name": "ppo", key: value}})
+    assert f"algorithm.{key} must be" in told and told.endswith(f"got {value}")
+
+
+def test_two_lambdas_of_one_policy_exclude_each_other():
+    keys = {"lambda_policy": 0.9, "length_adaptive_alpha": 0.05}
+    assert "exclude each other" in fault({"algorithm": {"name": "ppo", **keys}})
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({}, "must show a teacher that is the policy itself something more, got ''"),
+        ({"template": "{prompt}"}, "something more, got '{prompt}'"),
+        ({"template": "Hint."}, "template must hold {prompt}, where the problem goes"),
+    ],
+)
+def test_a_teacher_that_knows_no_more_than_the_policy_is_refused(keys, expected):
+    assert expected in fault({"algorithm": {"name": "opd", **keys}})
+
+
+def test_what_a_run_writes_down_is_a_recipe_again():
+    """Defaults that nobody reads are not taken for a user's keys."""
+    for name in ("ppo", "sao", "pact", "vine"):
+        config = recipe_from({"algorithm": {"name": name}}, "test")
+        assert recipe_from(config.model_dump(mode="json"), "test") == config
 
 
 @pytest.mark.parametrize(

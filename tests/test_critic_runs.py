@@ -129,3 +129,23 @@ def test_the_critic_of_a_run_starts_another_one(folder, uninterrupted):
     assert abs(known - 0.5) > 0.02
     card = latest_checkpoint(run.checkpoints) / "critic" / "value_head.json"
     assert json.loads(card.read_text())["num_updates"] == 1
+
+
+def test_adapters_on_another_policy_than_they_had_are_told(
+    folder, uninterrupted, capsys
+):
+    """The run's policy has moved since its start; its checkpoint is the one it had."""
+    source = uninterrupted("lora")
+    section = with_critic("lora", path=str(source.path))
+    told = "was trained on other weights than the policy's"
+    moved = latest_checkpoint(source.checkpoints) / "model"
+    for path, warns in ((folder / "model", True), (moved, False)):
+        config = small_config(
+            folder,
+            name="warm-lora",
+            steps=1,
+            algorithm=section,
+            model={"path": str(path)},
+        )
+        start_training(config)
+        assert (told in " ".join(capsys.readouterr().out.split())) == warns

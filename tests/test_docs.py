@@ -56,7 +56,7 @@ def test_every_key_stands_on_the_page_with_its_meaning():
 @pytest.mark.parametrize(
     "row",
     [
-        "| `steps` | whole number | `100` | ≥ 1 | Updates of the policy. |",
+        "| `steps` | whole number | `100` | ≥ 1 | Steps of the run: roll out, then learn; in the first ones a critic may learn alone. |",
         "| `path` | path | *required* |  | The file; a relative path starts at the "
         "working directory. |",
         "| `top_p` | number | `1.0` | > 0, ≤ 1 | ",

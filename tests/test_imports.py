@@ -14,6 +14,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 FOUNDATION = {
     "base_config",
+    "folders",
     "functional",
     "protocols",
     "randomness",
@@ -26,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "functional": set(),
     "randomness": set(),
     "text": set(),
+    "folders": set(),
     "base_config": set(),
     "types": set(),
     "records": {"types"},
@@ -45,8 +47,10 @@ ALLOWED: dict[str, set[str]] = {
     "learner": FOUNDATION,
     "reports": FOUNDATION | {"decisions"},
     "loops": {"protocols", "records", "types"},
+    "overrides": set(),
     "config": {
         "base_config",
+        "overrides",
         "algorithms.configs",
         "critics.configs",
         "tasks.configs",

@@ -3,7 +3,7 @@
 The one place that knows which class stands behind which name.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from accredit.engines.models import context_tokens, load_model
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.environments.single_turn import SingleTurn
 from accredit.functional.flops import ModelShape
-from accredit.judges import build_judges
+from accredit.judges import build_judges, judge_folders
 from accredit.learner.learner import Learner, LearnerOptions
 from accredit.learner.optimizer import AdamWOptions
 from accredit.learner.schedules import DECAYS, Schedule
@@ -41,6 +41,8 @@ class Assembly:
     algorithm: Algorithm
     critic: TrainableCritic | None
     """The algorithm's, where it has parameters: to be saved with the policy."""
+    folders: Mapping[str, str]
+    """Of critic and teacher, where the recipe names one."""
     task: Task
     evaluation_prompts: tuple[Prompt, ...]
     dropped: dict[str, str]
@@ -59,21 +61,25 @@ class Assembly:
         self.task.verifier.close()
 
 
-def assemble(config: RunConfig) -> Assembly:
+def assemble(config: RunConfig, folders: Mapping[str, str] | None = None) -> Assembly:
     """Builds a run from its recipe.
+
+    `folders` has the judges of a run that goes on; none looks for them anew.
 
     Raises:
         ValueError: the model, the data or their combination cannot work.
     """
+    if folders is None:
+        folders = judge_folders(config)
     task = build_task(config.task)
     try:
-        return assembled(config, task)
+        return assembled(config, task, folders)
     except BaseException:
         task.verifier.close()
         raise
 
 
-def assembled(config: RunConfig, task: Task) -> Assembly:
+def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Assembly:
     """The run around a task that is built already."""
     device = chosen_device(config.model.device)
     loaded = load_model(config.model.path, torch.float32, device)
@@ -116,12 +122,13 @@ def assembled(config: RunConfig, task: Task) -> Assembly:
         seed=config.seed,
         clock=clock,
     )
-    judges = build_judges(config, loaded, learner, train.prompts)
+    judges = build_judges(config, loaded, learner, train.prompts, folders)
     return Assembly(
         config=config,
         world=world,
         algorithm=build_algorithm(config.algorithm, judges),
         critic=judges.critic,
+        folders=folders,
         task=task,
         evaluation_prompts=held_out.prompts,
         dropped={**train.dropped, **held_out.dropped},

@@ -1,5 +1,8 @@
 """The base of everything a recipe can set. Loads no torch."""
 
+import difflib
+import re
+from collections.abc import Sequence
 from types import NoneType
 from typing import Any, get_args
 
@@ -36,3 +39,44 @@ class BaseConfig(BaseModel):
 def is_none(value: object) -> bool:
     """Whether somebody wrote none."""
     return isinstance(value, str) and value.lower() == "none"
+
+
+def require_used(config: BaseModel, keys: Sequence[str], used: bool, by: str) -> None:
+    """Nothing, where keys that nobody reads are left at their defaults.
+
+    Args:
+        config: Its class says what the defaults are.
+        keys: That belong together.
+        used: Whether somebody reads them.
+        by: Who would, in the words of a recipe.
+
+    Raises:
+        ValueError: one was set all the same.
+    """
+    for key in keys:
+        default = type(config).model_fields[key].default
+        if not used and getattr(config, key) != default:
+            raise ValueError(
+                f"{key} is read by {by} only, got {getattr(config, key)} without it; "
+                "leave it out"
+            )
+
+
+PLACEHOLDERS = ("{prompt}", "{answer}")
+
+
+def require_placeholders(key: str, template: str) -> None:
+    """Nothing, where a template is empty or holds the prompt and no misspelled name.
+
+    Raises:
+        ValueError: the prompt has no place in it, or a name is nearly a known one.
+    """
+    if template and "{prompt}" not in template:
+        raise ValueError(
+            f"{key} must hold {{prompt}}, where the problem goes, got {template!r}; "
+            "e.g. '{prompt} Answer: {answer}'"
+        )
+    for name in re.findall(r"\{[a-z]+\}", template):
+        meant = difflib.get_close_matches(name, PLACEHOLDERS, n=1, cutoff=0.7)
+        if meant and name not in PLACEHOLDERS:
+            raise ValueError(f"{key} holds {name}; did you mean {meant[0]}?")

@@ -12,22 +12,21 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+from accredit.algorithms.actor_critic import SETTLEMENTS, Settlement
 from accredit.assembly import Assembly, assemble, chosen_device
 from accredit.collate import collate
 from accredit.config import RecipeError, RunConfig, recipe_from, with_overrides
 from accredit.critics.loading import load_critic
+from accredit.folders import CRITIC_FOLDER, MODEL_FOLDER
 from accredit.learner.checkpoint import checkpoint_step, latest_checkpoint
-from accredit.learner.learner import MODEL_FOLDER
-from accredit.protocols import Critic
+from accredit.protocols import TrainableCritic
 from accredit.reports.calibration_sources import (
     Calibration,
     ValuedRollout,
     calibration_of,
-    critic_of,
     valued_rollouts,
 )
 from accredit.reports.run_directory import RunDirectory
-from accredit.session import CRITIC_FOLDER
 from accredit.tasks.rendering import shown_prompt_ids
 from accredit.types import Group
 
@@ -60,10 +59,10 @@ def fresh_calibration(path: Path, overrides: Sequence[str]) -> Calibration:
     config = rolling_out(run, newest / MODEL_FOLDER, overrides)
     with closing(assemble(config)) as assembly:
         critic = critic_alone(newest / CRITIC_FOLDER, assembly)
-        _, reference = critic_of(run.recipe())
+        settle = SETTLEMENTS[run.recipe()["algorithm"]["truncation"]]
         groups = rolled_out(assembly)
         name = f"{path.name} at step {checkpoint_step(newest)}, held-out problems"
-        return calibration_of(name, valued(critic, groups, reference))
+        return calibration_of(name, valued(critic, groups, settle))
 
 
 def rolling_out(run: RunDirectory, model: Path, overrides: Sequence[str]) -> RunConfig:
@@ -74,7 +73,7 @@ def rolling_out(run: RunDirectory, model: Path, overrides: Sequence[str]) -> Run
     return recipe_from(with_overrides(content, words), str(run.path))
 
 
-def critic_alone(folder: Path, assembly: Assembly) -> Critic:
+def critic_alone(folder: Path, assembly: Assembly) -> TrainableCritic:
     """The saved critic, shown prompts as the run's recipe renders them."""
     config = assembly.config
     return load_critic(
@@ -101,12 +100,14 @@ def rolled_out(assembly: Assembly) -> list[Group]:
 
 
 def valued(
-    critic: Critic, groups: Sequence[Group], reference: bool
+    critic: TrainableCritic, groups: Sequence[Group], settle: Settlement
 ) -> list[ValuedRollout]:
-    """Each verified rollout with its values, some groups at a time."""
+    """Each rollout of a known outcome with its values, some groups at a time."""
     found: list[ValuedRollout] = []
     for start in range(0, len(groups), GROUPS_AT_ONCE):
         batch = collate(groups[start : start + GROUPS_AT_ONCE])
         values = critic.values(batch, batch.rewards)
-        found += valued_rollouts(batch, values, start, reference)
+        known = settle(batch, values).known
+        shown = critic.reference_shown
+        found += valued_rollouts(batch, values, known, start, shown)
     return found

@@ -16,6 +16,7 @@ from accredit.config import (
     union_members,
     with_overrides,
 )
+from accredit.folders import CHECKPOINTS, MODEL_FOLDER
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -111,13 +112,13 @@ def model_folder(model: str) -> str:
     """A run's newest checkpoint stands for the run."""
     if not (Path(model) / "recipe.json").is_file():
         return model
-    checkpoints = Path(model) / "checkpoints"
+    checkpoints = Path(model) / CHECKPOINTS
     from accredit.learner.checkpoint import latest_checkpoint
 
     newest = latest_checkpoint(checkpoints)
     if newest is None:
         raise RecipeError(f"a run needs a whole checkpoint, got none in {checkpoints}")
-    return str(newest / "model")
+    return str(newest / MODEL_FOLDER)
 
 
 def report(runs: Sequence[Path], overrides: Sequence[str]) -> int:

@@ -16,13 +16,10 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from accredit.algorithms.configs import AlgorithmConfig, GRPOConfig
 from accredit.base_config import BaseConfig
 from accredit.critics.configs import ValueHeadConfig
+from accredit.overrides import RecipeError, with_overrides
 from accredit.tasks.configs import TaskConfig, WalkConfig
 
 Positive = Annotated[int, Field(ge=1)]
-
-
-class RecipeError(ValueError):
-    """A recipe that cannot run, in one line a user can act on."""
 
 
 class ModelConfig(BaseConfig):
@@ -133,7 +130,8 @@ class RunConfig(BaseConfig):
     seed: int = 0
     """Of everything random."""
     steps: Positive = 100
-    """Updates of the policy."""
+    """Steps of the run: roll out, then learn; in the first ones a critic may learn
+    alone."""
     threads: Positive | None = None
     """Torch threads; none takes one for a model under 20 million parameters, for which
     more are slower, and leaves torch its own choice beyond."""
@@ -172,6 +170,16 @@ class RunConfig(BaseConfig):
             raise ValueError(
                 f"algorithm.critic.num_minibatches must not exceed the {rollouts} "
                 f"rollouts of a step, got {critic.num_minibatches}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _critic_leaves_steps(self) -> "RunConfig":
+        if self.critic is not None and self.critic.warmup_steps > self.steps:
+            raise ValueError(
+                "algorithm.critic.warmup_steps must not exceed steps, got "
+                f"{self.critic.warmup_steps} and {self.steps}; the policy learns after "
+                "them"
             )
         return self
 
@@ -248,43 +256,6 @@ def recipe_from(content: Mapping[str, Any], source: str) -> RunConfig:
         return RunConfig.model_validate(content)
     except ValidationError as error:
         raise RecipeError(f"{source}: {explained(error)}") from error
-
-
-def with_overrides(
-    content: Mapping[str, Any], overrides: Sequence[str]
-) -> dict[str, Any]:
-    """The recipe's content with `--a.b value` or `--a.b=value` put in.
-
-    Raises:
-        RecipeError: an override has no value or no name.
-    """
-    merged = json.loads(json.dumps(content, default=str))
-    words = list(overrides)
-    while words:
-        word = words.pop(0)
-        name, has_value, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or not name:
-            raise RecipeError(f"an override reads --section.key value, got {word!r}")
-        if not has_value:
-            if not words:
-                raise RecipeError(f"override --{name} needs a value, got none")
-            value = words.pop(0)
-        place = merged
-        *sections, key = name.replace("-", "_").split(".")
-        for section in sections:
-            place = place.setdefault(section, {})
-            if not isinstance(place, dict):
-                raise RecipeError(f"--{name}: {section!r} is a value, not a section")
-        place[key] = toml_value(value)
-    return merged
-
-
-def toml_value(text: str) -> Any:
-    """A value as TOML reads it; what is not TOML is text."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
 
 
 def explained(error: ValidationError) -> str:

@@ -152,6 +152,11 @@ class TrainableCritic(Critic, Protocol):
         """First steps of a run in which the critic alone learns."""
         ...
 
+    @property
+    def reference_shown(self) -> bool:
+        """Whether it reads more than the policy does: the answer of each problem."""
+        ...
+
     def values_flops(self, batch: Batch) -> float: ...
 
     def update(

@@ -175,3 +175,10 @@ class Record:
     """None where the critic has no parameters."""
     change: PolicyChange | None = None
     """None where no forward pass was spent on it."""
+    valued_by_critic: bool = False
+    """True where `values` are a critic's, not a baseline of the group's own rewards."""
+    reference_shown: bool = False
+    """True where that critic was shown a reference."""
+    outcome_known: Bool[Tensor, " rollout"] | None = None
+    """False where `shaped_rewards` holds a critic's word in place of an outcome; None
+    where every verified rollout has its own."""

@@ -15,8 +15,10 @@ from typing import Any
 
 from accredit.assembly import Assembly, assemble
 from accredit.config import RecipeError, RunConfig, recipe_from, with_overrides
-from accredit.critics.build import opening_of
+from accredit.critics.build import opening_of, warnings_of
 from accredit.engines.models import quiet_transformers
+from accredit.folders import CRITIC_FOLDER, MODEL_FOLDER
+from accredit.judges import critic_section, record_judges, recorded_folders
 from accredit.learner.checkpoint import (
     checkpoint_step,
     checkpoints,
@@ -25,7 +27,6 @@ from accredit.learner.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
-from accredit.learner.learner import MODEL_FOLDER
 from accredit.loops.synchronous import Plan, is_due, train
 from accredit.records import Cost, Record, State
 from accredit.reports.alarms import PATIENCE, new_warning_lines
@@ -41,7 +42,6 @@ from accredit.types import Sampling
 from accredit.world import rollout_cost
 
 DATA_FILE = "data.json"
-CRITIC_FOLDER = "critic"
 RESUMABLE_KEYS = ("steps", "threads", "trackers", "engine", "checkpoint")
 """Sections of a recipe that a resumed run may change without becoming another run."""
 
@@ -203,6 +203,8 @@ def start_training(config: RunConfig) -> tuple[RunDirectory, bool]:
     with closing(assemble(config)) as assembly:
         run = RunDirectory(free_folder(config.runs_folder / config.name))
         with run.lock():
+            # Before the recipe, which makes the folder a run that can be resumed.
+            record_judges(run.path, assembly.folders)
             run.start(config.model_dump(mode="json"), environment())
             return run, carry_on(assembly, run, State())
 
@@ -232,19 +234,22 @@ def resume_training(path: Path, overrides: Sequence[str]) -> tuple[RunDirectory,
                 f"a resumed run may only change {', '.join(RESUMABLE_KEYS)}, got "
                 f"{key}; start a new run for another recipe"
             )
-    with run.lock(), closing(assemble(recipe_from(recipe, str(path)))) as assembly:
-        state = restored(assembly, run)
-        run.rewrite_recipe(assembly.config.model_dump(mode="json"))
-        return run, carry_on(assembly, run, state)
+    config = recipe_from(recipe, str(path))
+    with run.lock():
+        checkpoint = checkpoint_to_resume(run)
+        folders = recorded_folders(config, run.path, checkpoint)
+        with closing(assemble(config, folders)) as assembly:
+            state = restored(assembly, run, checkpoint)
+            run.rewrite_recipe(assembly.config.model_dump(mode="json"))
+            return run, carry_on(assembly, run, state)
 
 
-def restored(assembly: Assembly, run: RunDirectory) -> State:
-    """The state of the newest whole checkpoint, loaded; rows after it are dropped.
+def checkpoint_to_resume(run: RunDirectory) -> Path | None:
+    """The newest whole checkpoint; None where the run saved none yet.
 
     Raises:
         RecipeError: there are checkpoints, and none of them is whole.
     """
-    state = State()
     checkpoint = latest_checkpoint(run.checkpoints)
     if checkpoint is None and checkpoints(run.checkpoints):
         raise RecipeError(
@@ -252,6 +257,12 @@ def restored(assembly: Assembly, run: RunDirectory) -> State:
             f"in {run.checkpoints}; restore their files, or delete that folder to "
             "begin the run anew"
         )
+    return checkpoint
+
+
+def restored(assembly: Assembly, run: RunDirectory, checkpoint: Path | None) -> State:
+    """The state of a checkpoint, loaded; rows after it are dropped."""
+    state = State()
     if checkpoint is not None:
         state = load_state(checkpoint)
         assembly.world.learner.load(checkpoint)
@@ -278,8 +289,10 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
     with ExitStack() as stack:
         progress = stack.enter_context(TrainingProgress(config.steps, state.step))
         progress.console.print(opening_line(run, config, state), soft_wrap=True)
-        if config.critic is not None and state.step == 0:
-            progress.console.print(opening_of(config.critic), soft_wrap=True)
+        critic = critic_section(config, assembly.folders)
+        if critic is not None and state.step == 0:
+            progress.console.print(opening_of(critic), soft_wrap=True)
+            progress.warn(warnings_of(critic, world.learner.model))
         progress.warn(opening_warnings(assembly))
         trackers = [
             open_tracker(name, run.path, run.recipe(), state.step)

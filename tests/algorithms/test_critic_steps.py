@@ -17,7 +17,6 @@ from accredit.algorithms.outcome_step import Shaped, recorded
 from accredit.collate import collate
 from accredit.credit import shuffled_change
 from accredit.records import ValueTargets
-from accredit.world import update_cost
 from worlds import algorithm, moved, small_world, steps, weights
 
 AT_ONCE = {"warmup_steps": 0, "learning_rate": 1e-2}
@@ -161,20 +160,9 @@ def test_a_policy_that_did_not_move_costs_no_pass_and_has_ratio_one():
     assert record.cost.train_flops == pytest.approx(critic_alone.train_flops)
 
 
-def test_every_pass_is_in_the_ledger():
-    world = small_world()
-    pact = chosen("pact", world)
-    _, (record,) = steps(pact, world, 1)
-    policy = update_cost(record.policy, record.batch, world.shape)
-    critic = critic_cost(pact.critic, record.batch, record.critic)
-    align = record.cost.train_flops - policy.train_flops - critic.train_flops
-    # One forward pass beside the update's own forward and backward.
-    assert align == pytest.approx(policy.train_flops / 3, rel=0.05)
-
-
 def test_when_every_token_is_rejected_the_critic_is_skipped_and_counted():
     world = small_world()
-    pact = chosen("pact", world, accept_low=5.0, accept_high=6.0)
+    pact = chosen("pact", world, accept_low=1.0, accept_high=1.0)
     state, (record,) = steps(pact, world, 1)
     assert record.critic.num_skipped == 1
     assert record.counts["critic_updates_skipped"] == 1

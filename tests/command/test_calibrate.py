@@ -2,15 +2,19 @@
 
 import json
 import os
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from accredit import calibrating
 from accredit.calibrating import fresh_calibration
 from accredit.cli import main
 from accredit.critics.value_head import ValueHeadCritic
 from accredit.learner.checkpoint import latest_checkpoint
 from accredit.reports.run_directory import RunDirectory
+from accredit.types import StopReason
 from commanding import DONE, MISTAKE, joined
 from runs import small_recipe
 
@@ -109,6 +113,43 @@ def _halved(method):
     return halved
 
 
+@pytest.mark.parametrize(
+    ("truncation", "num_known"), [("outcome", 6), ("bootstrap", 3)]
+)
+def test_what_a_run_bootstraps_has_no_outcome_when_asked_anew(
+    critic_run, tmp_path, monkeypatch, truncation, num_known
+):
+    """Of three problems, two rollouts each: one of them ran out of tokens."""
+    run = RunDirectory(shutil.copytree(critic_run, tmp_path / "run"))
+    recipe = run.recipe()
+    recipe["algorithm"]["truncation"] = truncation
+    run.rewrite_recipe(recipe)
+    monkeypatch.setattr(calibrating, "rolled_out", _cut_in_half(calibrating.rolled_out))
+    known = []
+    real = calibrating.calibration_of
+    monkeypatch.setattr(
+        calibrating,
+        "calibration_of",
+        lambda name, found: known.extend(found) or real(name, found),
+    )
+    fresh_calibration(run.path, FEW)
+    assert len(known) == num_known
+    assert len({rollout.group for rollout in known}) == 3
+
+
+def _cut_in_half(rolled_out):
+    def cut(assembly):
+        groups = []
+        for group in rolled_out(assembly):
+            ended, left_open = group.rollouts
+            ended = replace(ended, stop_reason=StopReason.STOP)
+            left_open = replace(left_open, stop_reason=StopReason.LENGTH)
+            groups.append(replace(group, rollouts=(ended, left_open)))
+        return groups
+
+    return cut
+
+
 def test_fresh_rollouts_come_from_held_out_problems(critic_run):
     found = fresh_calibration(critic_run, ())
     assert found.name == "critic at step 2, held-out problems"
@@ -124,6 +165,7 @@ def test_a_run_without_parameters_in_its_critic_has_none_to_ask(
     found = json.loads(accredit("calibrate", run, "--json")[1])
     assert found["f=0"]["groups"] == found["all"]["groups"] == 3
     assert found["f=0"]["mae"] == pytest.approx(0.0, abs=1e-6)
+    assert accredit("calibrate", run)[1].startswith("No critic valued these groups")
     code, printed, told = accredit("calibrate", run, "--fresh")
     assert (code, printed) == (MISTAKE, "")
     assert "--fresh needs a critic with parameters, got none in" in told

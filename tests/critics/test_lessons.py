@@ -1,10 +1,14 @@
 """Which prefixes are trained on, and how much a prompt weighs."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from critic_cases import rollouts
 
-from accredit.critics.lessons import few_prefixes, prompt_weights
+from accredit.critics.lessons import few_prefixes, lesson, prompt_weights
+from accredit.records import ValueTargets
 
 
 def test_few_prefixes_are_evenly_separated():
@@ -57,3 +61,46 @@ def test_a_prompt_weighs_one_over_its_deviation_and_at_most_one_over_the_floor()
     found = prompt_weights(batch, 0.25)
     expected = torch.tensor([2.0] * 3 + [4.0] * 3 + [2**0.5] * 3)
     torch.testing.assert_close(found, expected)
+
+
+def test_rewards_are_rescaled_and_what_is_not_wanted_is_nothing():
+    """Y = 3 of [-1, 7] is .5 of it; NaN and another's ids stay behind the mask."""
+    batch = rollouts()
+    where = batch.trainable
+    targets = torch.where(where, 3.0, math.nan)
+    weights = torch.where(where, 2.0, math.nan)
+    dirty = torch.where(batch.token_mask, batch.token_ids, -100)
+    taught = lesson(
+        replace(batch, token_ids=dirty),
+        ValueTargets(targets, weights, where),
+        -1.0,
+        7.0,
+        torch.device("cpu"),
+    )
+    assert torch.equal(taught.token_ids, batch.token_ids)
+    assert torch.equal(taught.where, where)
+    assert torch.equal(taught.targets, torch.where(where, 0.5, 0.0))
+    assert torch.equal(taught.weights, torch.where(where, 2.0, 0.0))
+    assert not taught.old_values.any()
+    old = replace(taught, old_values=torch.rand(where.shape))
+    part = old.part(torch.tensor([3, 1]), 5)
+    for name, tensor in vars(part).items():
+        assert torch.equal(tensor, getattr(old, name)[[3, 1], :5]), name
+
+
+def test_a_lesson_lies_in_its_rollout_and_begins_behind_the_first_token():
+    batch = rollouts()
+    anything = torch.ones(batch.token_ids.shape)
+    padding = ~batch.token_mask
+    first = torch.zeros_like(padding)
+    first[:, 0] = True
+    for where, message in (
+        (padding, "must lie in its rollout"),
+        (first, "the value of an empty prefix cannot"),
+        (batch.trainable[:, :-1], "value targets must align with token_ids"),
+    ):
+        wanted = ValueTargets(
+            anything[:, : where.shape[1]], anything[:, : where.shape[1]], where
+        )
+        with pytest.raises(ValueError, match=message):
+            lesson(batch, wanted, 0.0, 1.0, torch.device("cpu"))

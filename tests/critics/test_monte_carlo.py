@@ -101,6 +101,15 @@ def test_equal_prefixes_are_asked_once_and_agree():
     torch.testing.assert_close(told.values, torch.tensor(expected))
 
 
+def test_problems_that_read_alike_are_asked_apart():
+    """Another answer may be wanted: the same tokens, and not the same value."""
+    twin = replace(ONE, problem=replace(ONE.problem, id="twin"))
+    groups = (answered(ONE, [((3,), 1.0)]), answered(twin, [((3,), 1.0)]))
+    told, environment = estimate(VOTES, *groups)
+    assert environment.asked == [("p0", ()), ("twin", ())]
+    assert len(told.continuations) == 2
+
+
 def test_unverifiable_continuations_do_not_vote():
     votes = {**VOTES, (): [None, 0.5], (3, 4): [0.125, None]}
     told, _ = estimate(votes, answered(ONE, [((3, 4, 5), 1.0)]))

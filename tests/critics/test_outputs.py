@@ -1,5 +1,7 @@
 """The three outputs of a value head: what a bias says, and what a loss asks for."""
 
+import math
+
 import pytest
 import torch
 
@@ -66,3 +68,18 @@ def test_a_recipe_names_the_output_and_its_clip_is_in_reward_units():
         True,
     ]
     assert output_of(linear).compares and not output_of(ValueHeadConfig()).compares
+
+
+def test_the_deviation_of_a_bins_target_is_the_recipes():
+    """Zero logits: log 9 at any sigma; a sharp peak tells how far a target reaches."""
+    where, targets = torch.ones(1, 1) > 0, torch.tensor([[0.5]])
+    peak = torch.zeros(1, 1, 9)
+    peak[..., 4] = 3.0
+    for sigma in (0.3, 1.2):
+        output = output_of(
+            ValueHeadConfig(output="categorical", num_bins=9, bin_sigma=sigma)
+        )
+        mass = math.erf(0.5 / sigma / 2**0.5) / math.erf(4.5 / sigma / 2**0.5)
+        expected = math.log(8 + math.exp(3.0)) - 3.0 * mass
+        found = output.losses(peak, targets, targets, where)
+        assert float(found) == pytest.approx(expected, rel=1e-5)

@@ -20,13 +20,14 @@ from critic_cases import (
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, PreTrainedModel
 
-from accredit.critics.build import build_critic, opening_of
+from accredit.critics.build import build_critic, opening_of, warnings_of
 from accredit.critics.configs import ValueHeadConfig
 from accredit.critics.loading import load_critic
 from accredit.critics.value_head import ValueHeadCritic
 from accredit.engines.models import load_model
 from accredit.learner.checkpoint import save_checkpoint
 from accredit.records import State
+from accredit.types import Prompt
 from tiny_models import character_tokenizer, tiny_qwen3
 
 Policy = Callable[..., PreTrainedModel]
@@ -41,6 +42,10 @@ OUTPUTS: list[dict] = [
 def saved(critic: ValueHeadCritic, folder: Path) -> Path:
     critic.save(folder)
     return folder
+
+
+def shown(template: str, prompt: Prompt) -> list[int]:
+    return [1, *prompt.token_ids]
 
 
 def values(critic: ValueHeadCritic) -> torch.Tensor:
@@ -196,6 +201,7 @@ def test_b103_a_head_with_other_tensors_or_another_width_is_refused(
         ({"trunk": "shared"}, "trunk must be 'shared', got 'own'"),
         ({"reward_high": 2.0}, "reward_high must be 2.0, got 1.0"),
         ({"output": "categorical"}, "output must be 'categorical'"),
+        ({"template": "{prompt}!"}, "template must be '{prompt}!', got ''"),
     ],
 )
 def test_a_critic_of_another_kind_is_refused(
@@ -203,9 +209,40 @@ def test_a_critic_of_another_kind_is_refused(
 ):
     folder = saved(critic_of(policy()), tmp_path)
     with pytest.raises(ValueError, match=f"another shape: {name}"):
-        critic_of(policy(), **keys).load(folder)
+        critic_of(policy(), show=shown, **keys).load(folder)
     with pytest.raises(ValueError, match=f"another shape: {name}"):
-        critic_of(policy(), path=str(folder), **keys)
+        critic_of(policy(), show=shown, path=str(folder), **keys)
+
+
+@pytest.mark.parametrize("trunk", ["shared", "lora"])
+def test_a_critic_without_a_trunk_of_its_own_gives_none(
+    policy: Policy, tmp_path: Path, trunk: str
+):
+    """Its folder is no model directory, and the error speaks of the key to set."""
+    folder = saved(critic_of(policy(), trunk=trunk), tmp_path)
+    with pytest.raises(ValueError, match=f"trunk must be 'own', got '{trunk}'; set"):
+        critic_of(policy(), path=str(folder))
+
+
+@pytest.mark.parametrize("trunk", TRUNKS)
+def test_a_warm_start_on_another_policy_is_said(
+    policy: Policy, tmp_path: Path, trunk: str
+):
+    """What reads the policy's weights means little over others; an own trunk stays."""
+    model = policy()
+    critic = taught(critic_of(model, trunk=trunk), 1)
+    named = ValueHeadConfig(trunk=trunk, path=str(saved(critic, tmp_path)))
+    assert warnings_of(named, model) == []
+    assert warnings_of(ValueHeadConfig(trunk=trunk), model) == []
+    again = policy()
+    again.load_state_dict(model.state_dict())
+    assert warnings_of(named, again) == []
+    with torch.no_grad():
+        next(iter(again.base_model.parameters()))[0, 0] += 1e-3
+    lines = warnings_of(named, again)
+    assert len(lines) == (trunk != "own")
+    for line in lines:
+        assert f"trunk = '{trunk}' reads: its first values mean little" in line
 
 
 def test_bins_ranks_and_backbones_of_another_size_are_refused(

@@ -243,6 +243,17 @@ def test_minibatches_divide_by_what_they_hold_and_the_seed_deals_them(policy: Po
     assert 0.5 < sum(losses) / 4 / whole < 2
 
 
+def test_the_seed_chooses_the_prefixes_too(policy: Policy):
+    batch = rollouts()
+    wanted = noisy(batch)
+
+    def loss(seed: int) -> float:
+        few = critic_of(policy(), max_prefixes=1)
+        return few.update(batch, wanted, seed, warming_up=False).losses[0]
+
+    assert loss(3) == loss(3) != loss(4)
+
+
 def test_a_clipped_value_earns_nothing_once_it_is_away_from_where_it_began(
     policy: Policy,
 ):

@@ -89,6 +89,23 @@ def test_training_pays_twice_for_the_backward_pass():
     assert training_flops(SMALL, [], 0, 0) == 0
 
 
+def test_frozen_entries_have_no_gradient_of_their_own():
+    """One of two products of the backward pass, two operations an entry and token."""
+    whole = training_flops(SMALL, [4, 6], 20, 10)
+    attention = 2 * (60 + 30)
+    assert SMALL.attention_parameters == attention
+    assert SMALL.layer_parameters == attention + 2 * 63
+    frozen = training_flops(SMALL, [4, 6], 20, 10, attention)
+    assert whole - frozen == pytest.approx(2 * attention * 10)
+    assert training_flops(SMALL, [4, 6], 10, 0, attention) == training_flops(
+        SMALL, [4, 6], 10, 0
+    )
+    # Everything frozen: the matrices' backward pass is their forward's price.
+    everything = training_flops(SMALL, [4, 6], 0, 10, SMALL_A // 2)
+    scores = SMALL_B * (10 + 21)
+    assert everything == pytest.approx(10 * SMALL_A + 2 * scores)
+
+
 def config(**changes):
     fields = {
         "num_hidden_layers": 36,
@@ -184,3 +201,7 @@ def test_shape_and_counts_must_make_sense():
         forward_flops(SMALL, -1)
     with pytest.raises(ValueError, match="num_backward_tokens must be >= 0, got -1"):
         training_flops(SMALL, [1], 1, -1)
+    with pytest.raises(ValueError, match="num_frozen must be >= 0, got -1"):
+        training_flops(SMALL, [1], 1, 1, -1)
+    with pytest.raises(ValueError, match="num_frozen must not exceed the 339 matrix"):
+        training_flops(SMALL, [1], 1, 1, 340)

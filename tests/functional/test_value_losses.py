@@ -160,11 +160,26 @@ def test_a_target_away_from_the_ends_is_the_mean_of_its_bins():
     assert at_the_end == pytest.approx(0.690, abs=1e-3)
 
 
-def test_targets_outside_the_range_are_clamped_to_it():
-    found = smoothed_bins(row(-3.0, 0.0, 7.0, 1.0, INF), 5)
-    assert torch.equal(found[0, 0], found[0, 1])
-    assert torch.equal(found[0, 2], found[0, 3])
-    assert torch.equal(found[0, 2], found[0, 4])
+def test_targets_outside_the_range_extend_the_line_through_its_ends():
+    """The sum stays 1, and the mean keeps pace: 1.6 of the way from end to end."""
+    low, high = smoothed_bins(row(0.0, 1.0), 5)[0]
+    found = smoothed_bins(row(1.6, -0.5, 1.0), 5)[0]
+    torch.testing.assert_close(found[0], high + 0.6 * (high - low))
+    torch.testing.assert_close(found[1], low - 0.5 * (high - low))
+    assert torch.equal(found[2], high)
+    torch.testing.assert_close(found.sum(-1), row(1.0, 1.0, 1.0)[0])
+    assert float(found[0, 0]) < 0
+    wide = smoothed_bins(row(7.0), 5, low=-2.0, high=2.0)[0, 0]
+    ends = smoothed_bins(row(-2.0, 2.0), 5, low=-2.0, high=2.0)[0]
+    torch.testing.assert_close(wide, ends[1] + 5 / 4 * (ends[1] - ends[0]))
+
+
+def test_a_corrected_target_teaches_its_expectation_to_bins_too():
+    """Ratio 2 or 0 of an outcome of .8: in the mean, the bins of its two ends."""
+    mixed = smoothed_bins(row(1.6, 0.0), 51)[0].mean(0)
+    centers = (torch.arange(51, dtype=torch.float64) + 0.5) / 51
+    assert float(mixed @ centers) == pytest.approx(0.8, abs=0.01)
+    assert bool((mixed > -1e-12).all())
 
 
 def test_a_narrow_normal_is_one_bin():

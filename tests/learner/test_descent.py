@@ -8,11 +8,17 @@ import torch
 from accredit.learner.descent import Descent
 
 
-def descent(limit: float | None = None, most: int = 3) -> tuple[Descent, torch.Tensor]:
+def descent(
+    limit: float | None = None, most: int = 3, owner: str = "the critic"
+) -> tuple[Descent, torch.Tensor]:
     weight = torch.nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.SGD([weight], lr=1.0)
     made = Descent(
-        optimizer, [weight], max_gradient_norm=limit, max_consecutive_skips=most
+        optimizer,
+        [weight],
+        max_gradient_norm=limit,
+        max_consecutive_skips=most,
+        owner=owner,
     )
     return made, weight
 
@@ -48,3 +54,13 @@ def test_what_is_not_finite_moves_nothing_and_too_often_is_an_error(loss, gradie
     step(loss, gradient)
     with pytest.raises(RuntimeError, match=r"got 2 steps in a row .* norm"):
         step(loss, gradient)
+
+
+@pytest.mark.parametrize("owner", ["the policy", "the critic"])
+def test_too_many_skips_say_whose_learning_rate_to_lower(owner):
+    made, weight = descent(most=1, owner=owner)
+    weight.grad = torch.ones(2)
+    with pytest.raises(
+        RuntimeError, match=rf"gradient of {owner} must .* learning rate of {owner},"
+    ):
+        made.step(math.nan)

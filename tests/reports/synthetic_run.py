@@ -2,6 +2,7 @@
 
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,7 @@ def synthetic_record(
         counts={"resampled_groups": int(rng.integers(3))},
         critic=CriticUpdate((0.5, 0.48), (0.7, 0.6), 5e-6, 0, tokens * 6e6),
         change=change,
+        valued_by_critic=True,
     )
 
 
@@ -200,6 +202,8 @@ def write_synthetic_run(
         )
         if step > 0:
             record = synthetic_record(rng, skill)
+            has_critic = "critic" in (algorithm or {})
+            record = replace(record, valued_by_critic=has_critic)
             counters = {"skipped_steps": 1}
             state = state.advance(record.cost, counters=counters)
             run.append_metrics(step_metrics(record, state, clip_bounds=(0.2, 0.28)))

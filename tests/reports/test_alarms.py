@@ -11,8 +11,10 @@ def history(num_steps: int, **metrics) -> list[dict]:
 
 
 DEAD = {"length__truncated_share": 1.0, "reward__mean": 0.0}
-TRAINED = {"critic__num_skipped": 0, "policy__num_skipped": 0}
-"""What a step holds in which a policy learns from a critic that learns."""
+FRESH = {"critic__valued_share": 1.0, "policy__num_skipped": 0}
+"""What a step holds in which a policy learns from fresh rollouts as a critic."""
+TRAINED = FRESH | {"critic__num_skipped": 0}
+"""The same of a critic that learns."""
 
 
 def test_b091_all_truncated_without_reward_is_a_loud_warning():
@@ -92,11 +94,42 @@ def test_an_unhealthy_critic_is_called_out_after_patience(bad, good, beside, wor
 
 
 @pytest.mark.parametrize(("bad", "good", "beside", "words"), UNHEALTHY)
-@pytest.mark.parametrize("others", [{}, {"critic__num_skipped": 0}])
+@pytest.mark.parametrize(
+    "others",
+    [
+        {},
+        {"policy__num_skipped": 0},
+        {"critic__num_skipped": 0, "critic__valued_share": 1.0},
+    ],
+)
 def test_neither_group_nor_warming_critics_are_judged_as_trained(
     bad, good, beside, words, others
 ):
     assert warning_lines(health(12, bad, beside, **others)) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "good", "beside"),
+    [
+        ({"mae": 0.61}, {"mae": 0.59}, {"constant_mae": 0.5}),
+        ({"bias": 0.25}, {"bias": 0.15}, {}),
+        ({"bias": -0.25}, {"bias": -0.15}, {}),
+        ({"value_gap": -0.1}, {"value_gap": 0.1}, {"correlation": -0.1}),
+        ({"correlation": -0.1}, {"correlation": 0.1}, {"value_gap": -0.1}),
+    ],
+)
+def test_fresh_rollouts_are_a_critic_that_can_be_wrong(bad, good, beside):
+    (line,) = warning_lines(health(5, bad, beside, **FRESH))
+    assert "fresh rollouts" in line
+    assert warning_lines(health(4, bad, beside, **FRESH)) == []
+    assert warning_lines(health(5, good, beside, **FRESH)) == []
+
+
+def test_the_noise_of_few_fresh_rollouts_is_no_alarm():
+    """One at each prefix: explained variance -1, many a large step."""
+    noise = {"explained_variance": -1.0, "step_large_mean": 9.0, "step_abs_mean": 0.2}
+    exact = {"step_large_bound": 1.0, "step_abs_bound": 0.05}
+    assert warning_lines(health(12, noise, exact, **FRESH)) == []
 
 
 def test_a_leave_one_out_baseline_at_its_worst_is_no_alarm():

@@ -16,7 +16,6 @@ from accredit.records import Credit
 from accredit.reports.calibration import group_figures
 from accredit.reports.calibration_plots import calibration_figure, save_calibration
 from accredit.reports.calibration_sources import (
-    critic_of,
     read_source,
     read_table,
     valued_rollouts,
@@ -55,6 +54,9 @@ def rollout_row(**changes) -> dict:
         "values": [9.0, 9.0, 0.25, 9.0, 0.75, 9.0],
         "reward": 1.0,
         "shaped_reward": 1.0,
+        "outcome_known": 1,
+        "share_f": 1.0,
+        "reference_shown": 0,
     }
     return row | changes
 
@@ -162,33 +164,46 @@ def test_groups_of_different_steps_are_different_groups(tmp_path):
     assert read_source(run.path, last=7).name == "run, steps 1 to 10"
 
 
-def test_the_recipe_says_who_valued_and_what_was_shown(tmp_path):
-    shown = {"name": "pact", "critic": {"template": "{prompt} Answer: {answer}"}}
-    groups = read_source(run_with(tmp_path, [rollout_row()], shown).path).groups
-    assert (groups.shares.tolist(), groups.references.tolist()) == ([1.0], [True])
-    (tmp_path / "other").mkdir()
-    run = run_with(tmp_path / "other", [rollout_row()], {"name": "rloo"})
-    groups = read_source(run.path).groups
-    assert (groups.shares.tolist(), groups.references.tolist()) == ([0.0], [False])
+def test_the_rows_say_who_valued_and_what_was_shown_whatever_the_recipe(tmp_path):
+    rows = [rollout_row(reference_shown=1), rollout_row(share_f=0.0)]
+    rows.append(rollout_row(group=1, share_f=0.0))
+    groups = read_source(run_with(tmp_path, rows, {"name": "vine"}).path).groups
+    assert groups.shares.tolist() == [0.5, 0.0]
+    assert groups.references.tolist() == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "expected"),
-    [
-        ({"name": "sao", "critic": {"template": None}}, (1.0, False)),
-        ({"name": "vine", "num_continuations": 9}, (1.0, False)),
-        ({"name": "grpo"}, (0.0, False)),
-        ("grpo", (0.0, False)),
-    ],
-)
-def test_fresh_rollouts_are_a_critic_and_siblings_are_rewards(algorithm, expected):
-    assert critic_of({"algorithm": algorithm}) == expected
+def test_the_rows_of_a_step_know_who_valued_them(record):
+    def told(**changes) -> set[tuple[float, int]]:
+        rows = rollout_rows(replace(record, **changes), 1, decode)
+        return {(row["share_f"], row["reference_shown"]) for row in rows}
+
+    assert told(valued_by_critic=False) == {(0.0, 0)}
+    assert told(valued_by_critic=True) == {(1.0, 0)}
+    assert told(valued_by_critic=True, reference_shown=True) == {(1.0, 1)}
 
 
-def test_a_row_that_says_it_itself_wins_over_the_recipe(tmp_path):
-    rows = [rollout_row(share_f=1.0, reference_shown=1), rollout_row(share_f=0.0)]
-    groups = read_source(run_with(tmp_path, rows, {"name": "rloo"}).path).groups
-    assert (groups.shares.tolist(), groups.references.tolist()) == ([0.5], [True])
+def test_a_bootstrapped_rollout_has_no_outcome_to_be_compared_with(tmp_path, record):
+    """Else the critic would be compared with what it said itself."""
+    batch = record.batch
+    last = record.values.gather(1, batch.token_mask.sum(1, keepdim=True))[:, 0]
+    cut = batch.truncated & batch.verified
+    assert bool(cut.any()) and bool((batch.verified & ~cut).any())
+    said = torch.where(batch.truncated, last, batch.rewards)
+    known = batch.verified & ~batch.truncated
+    record = replace(record, shaped_rewards=said, outcome_known=known)
+    rows = list(rollout_rows(record, 1, decode))
+    assert [row["outcome_known"] for row in rows] == known.int().tolist()
+    found = read_source(run_with(tmp_path, rows).path)
+    assert found.prefixes is not None
+    assert len(found.prefixes.values) == int(batch.sampled[known].sum())
+    assert set(found.prefixes.outcomes.tolist()) <= set(batch.rewards[known].tolist())
+
+
+def test_what_is_not_told_is_known_where_it_was_verified(record):
+    rows = rollout_rows(replace(record, outcome_known=None), 1, decode)
+    known = [row["outcome_known"] for row in rows]
+    assert known == record.batch.verified.int().tolist()
+    assert 0 in known and 1 in known
 
 
 def test_siblings_value_a_group_by_its_rewards_alone(tmp_path):
@@ -203,6 +218,7 @@ def test_siblings_value_a_group_by_its_rewards_alone(tmp_path):
         credit=Credit(record.credit.advantages),
         change=None,
         critic=None,
+        valued_by_critic=False,
     )
     rows = [row | {"reward": 0.0} for row in rollout_rows(record, 1, decode)]
     run = run_with(tmp_path, rows, {"name": "rloo"})
@@ -227,7 +243,11 @@ def test_siblings_value_a_group_by_its_rewards_alone(tmp_path):
         ({"shaped_reward": "1"}, "shaped_reward must be a finite number, got '1' in"),
         ({"group": None}, "group must be a finite number, got None in line 2 of"),
         ({"share_f": 2.0}, "share_f must lie in [0, 1], got 2.0 in line 2 of"),
+        ({"share_f": None}, "share_f must be a finite number, got None in line 2 of"),
         ({"reference_shown": "no"}, "reference_shown must be a finite number, got"),
+        ({"reference_shown": 2}, "reference_shown must be 0 or 1, got 2.0 in line 2"),
+        ({"outcome_known": None}, "outcome_known must be a finite number, got None"),
+        ({"outcome_known": 0.5}, "outcome_known must be 0 or 1, got 0.5 in line 2 of"),
     ],
 )
 def test_a_bad_rollout_is_named_with_file_line_and_key(tmp_path, change, said):
@@ -256,14 +276,19 @@ def test_a_run_without_a_verified_rollout_is_refused(tmp_path):
 def test_a_batch_gives_the_rollouts_that_its_rows_give(tmp_path, record):
     """Fresh rollouts and kept ones are the same pairs."""
     record = replace(record, shaped_rewards=record.batch.rewards)
+    batch, values, known = record.batch, record.values, record.batch.verified
     run = run_with(tmp_path, list(rollout_rows(record, 1, decode)))
     kept = read_source(run.path)
-    fresh = valued_rollouts(record.batch, record.values, 0, reference=False)
+    fresh = valued_rollouts(batch, values, known, 0, reference=False)
     assert kept.prefixes is not None
-    values = np.concatenate([rollout.values for rollout in fresh])
-    np.testing.assert_allclose(kept.prefixes.values.numpy(), values, atol=1e-6)
-    assert len(fresh) == int(record.batch.verified.sum())
-    assert valued_rollouts(record.batch, record.values, 16, False)[0].group == (0, 16)
+    asked = np.concatenate([rollout.values for rollout in fresh])
+    np.testing.assert_allclose(kept.prefixes.values.numpy(), asked, atol=1e-6)
+    assert len(fresh) == int(known.sum())
+    assert valued_rollouts(batch, values, known, 16, False)[0].group == (0, 16)
+    finished = known & ~batch.truncated
+    kept_open = valued_rollouts(batch, values, finished, 0, reference=True)
+    assert len(kept_open) == int(finished.sum()) < len(fresh)
+    assert {rollout.reference for rollout in kept_open} == {True}
 
 
 # What a reader sees
@@ -305,6 +330,26 @@ def test_an_unbiased_and_a_single_group_are_told_as_they_are(tmp_path):
     assert "one group leaves its bias open" in alone
     low = [f"{i % 2},0,1,0" for i in range(20)]
     assert "hopes too little, by 0.500" in unwrapped(printed(table(tmp_path, *low)))
+
+
+def test_groups_that_rewards_valued_are_left_out_of_the_sentence(tmp_path):
+    """Half are f = 0 and exact: the error is that of the other half, .4."""
+    exact = [f"{i % 2},{i % 2},0,0" for i in range(20)]
+    valued = [f"{i % 2},{0.4 + 0.2 * (i % 2)},1,0" for i in range(20)]
+    said = unwrapped(printed(table(tmp_path, *exact, *valued)))
+    assert said.startswith("Off by 0.400 on average over the 20 groups with f > 0, bet")
+    assert "which is off by 0.500; no clear bias." in said
+    alone = unwrapped(printed(table(tmp_path, *exact, "0,0.4,1,0")))
+    assert alone.startswith("Off by 0.400 on average over the 1 groups with f > 0, no ")
+
+
+@pytest.mark.parametrize("value", ["{reward}", "0"])
+def test_what_no_critic_valued_is_no_verdict(tmp_path, value):
+    """A group mean is exact by construction; a baseline of 0 is off, and neither."""
+    lines = [f"{i % 2},{value.format(reward=i % 2)},0,0" for i in range(20)]
+    said = unwrapped(printed(table(tmp_path, *lines)))
+    assert said.startswith("No critic valued these groups")
+    assert "Off by" not in said and "bias." not in said
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])

@@ -11,7 +11,7 @@ from test_metrics import small_record, with_policy
 
 from accredit.critics.group import GroupMean, LeaveOneOut, ZeroBaseline
 from accredit.decisions import token_steps
-from accredit.records import CriticUpdate, PolicyChange, Record, State
+from accredit.records import Credit, CriticUpdate, PolicyChange, Record, State
 from accredit.reports.alarms import warning_lines
 from accredit.reports.critic_metrics import step_values
 from accredit.reports.metrics import step_metrics
@@ -122,6 +122,68 @@ def test_exact_values_stay_under_both_bounds(seed):
     assert metrics["critic/explained_variance"] > 0.1
 
 
+def bootstrapped_record() -> Record:
+    """A success, a failure, and one cut short whose worth the critic says itself."""
+    record = small_record([1.0, 0.0, 0.0], [2, 1, 2])
+    record = with_values(record, [[0.6, 0.8], [0.3], [0.5, 0.7]])
+    return replace(
+        record,
+        shaped_rewards=torch.tensor([1.0, 0.0, 0.7]),
+        outcome_known=torch.tensor([True, True, False]),
+    )
+
+
+def test_a_critic_is_not_measured_by_its_own_word():
+    record = bootstrapped_record()
+    metrics = step_metrics(record, State())
+    # errors -.4, -.2, .3 of the two that ended
+    assert metrics["critic/mae"] == pytest.approx(0.9 / 3)
+    assert metrics["critic/bias"] == pytest.approx(-0.3 / 3)
+    assert metrics["critic/constant_mae"] == pytest.approx(4 / 9)
+    assert metrics["critic/value_mean"] == pytest.approx(1.7 / 3)
+    # one group: V of the prompts .6 and .3, mean outcome .5
+    assert metrics["critic/prompt_bias"] == pytest.approx(-0.05)
+    # moves .2, .2 and .3
+    assert metrics["credit/step_abs_mean"] == pytest.approx(0.7 / 3)
+    assert metrics["credit/step_large_mean"] == pytest.approx(3 / 2)
+    assert metrics["credit/step_large_bound"] == pytest.approx(BOUND_OF_THEOREM_4)
+    shorter = small_record([1.0, 0.0], [2, 1])
+    alone = step_metrics(with_values(shorter, [[0.6, 0.8], [0.3]]), State())
+    asked = {key for key in alone if key.startswith(("critic/", "credit/step"))}
+    assert {key: metrics[key] for key in asked} == pytest.approx(
+        {key: alone[key] for key in asked}
+    )
+
+
+def test_advantages_of_a_bootstrapped_rollout_are_spent_and_counted():
+    record = bootstrapped_record()
+    dealt = torch.where(record.batch.sampled, 0.2, 9.0)
+    metrics = step_metrics(replace(record, credit=Credit(dealt)), State())
+    assert metrics["credit/large_count"] == 5
+    assert metrics["credit/abs_mean"] == pytest.approx(0.2)
+
+
+def test_where_every_rollout_was_cut_short_no_critic_is_measured():
+    record = bootstrapped_record()
+    nothing = torch.zeros(3, dtype=torch.bool)
+    metrics = step_metrics(replace(record, outcome_known=nothing), State())
+    kept = {key for key in metrics if key.startswith(("critic/", "credit/"))}
+    assert kept == {"credit/abs_mean", "credit/large_count"}
+
+
+def test_what_was_never_verified_is_not_known_whatever_is_told():
+    record = small_record([1.0, None], [2, 2])
+    told = replace(record, outcome_known=torch.tensor([True, True]))
+    assert step_metrics(told, State()) == step_metrics(record, State())
+
+
+def test_a_step_says_whether_a_critic_valued_it():
+    record = small_record([1.0, 0.0], [2, 1])
+    assert "critic/valued_share" not in step_metrics(record, State())
+    valued = replace(record, valued_by_critic=True)
+    assert step_metrics(valued, State())["critic/valued_share"] == 1.0
+
+
 def test_errors_at_the_prompt_are_a_groups():
     # groups: V .5 and .7 against (1, 0); V .2 against (0, 0)
     record = small_record([1.0, 0.0, 0.0, 0.0], [2] * 4, group_size=2)
@@ -186,6 +248,7 @@ def test_group_critics_answer_the_same_questions_without_an_alarm(critic, skill)
         record = synthetic_record(rng, skill, num_groups=4, group_size=4, num_tokens=12)
         values = critic.values(record.batch, record.shaped_rewards)
         record = replace(record, values=values, critic=None, change=None)
+        record = replace(record, valued_by_critic=False)
         row = step_metrics(with_policy(record), State(step=step))
         assert {"critic/mae", "critic/bias", "credit/step_abs_mean"} <= row.keys()
         assert "critic/loss" not in row and "critic/ratio_mean" not in row

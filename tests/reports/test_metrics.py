@@ -206,6 +206,32 @@ def test_mismatch_is_between_the_engine_and_the_trainer():
     assert metrics["mismatch/kl_k3_mean"] == pytest.approx((2 - math.log(3.0)) / 2)
 
 
+def test_ratios_to_the_engine_leave_the_mismatch_its_trainer():
+    """The engine's own words as the old ones are nobody's agreement with it."""
+    record = small_record([1.0, None], [2, 1], group_size=2)
+    engines = record.batch.sampling_logprobs.clone()
+    # nothing is known of what was not verified, nor trained on it
+    old = torch.where(record.batch.trainable, engines, 0.0)
+    new = sampled_columns(record, [[math.log(3.0) - 1.0, -1.0], [5.0]])
+    told = with_policy(record, old_logprobs=old, logprobs=new)
+    metrics = step_metrics(told, State())
+    assert metrics["mismatch/ratio_max"] == pytest.approx(3.0)
+    assert metrics["mismatch/ratio_mean"] == pytest.approx(2.0)
+    assert metrics["mismatch/clip_share"] == pytest.approx(0.5)
+    assert metrics["mismatch/kl_k3_mean"] == pytest.approx((2 - math.log(3.0)) / 2)
+
+
+def test_a_policy_that_moved_is_no_mismatch_where_old_ones_are_the_trainers():
+    # a rounding away from the engine at one token: trainer's own old log-probs
+    record = small_record([1.0], [2])
+    old = sampled_columns(record, [[-1.0 + 1e-6, -1.0]])
+    new = sampled_columns(record, [[math.log(3.0) - 1.0, -1.0]])
+    told = with_policy(record, old_logprobs=old, logprobs=new)
+    metrics = step_metrics(told, State())
+    assert metrics["mismatch/ratio_max"] == pytest.approx(1.0, abs=1e-5)
+    assert metrics["policy/ratio_max"] == pytest.approx(3.0, rel=1e-5)
+
+
 def test_reference_divergence_is_p11s_k3():
     # Case P11: log-prob -1, reference -1.5 gives k3 .106531
     record = small_record([1.0], [1])

@@ -7,19 +7,19 @@ In the first steps of a run the critic learns alone, under a policy that stays a
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from accredit.algorithms.outcome_step import (
     Algorithm,
-    CreditRule,
     Drawn,
     update_policy,
 )
 from accredit.credit import paid_at_truncation
-from accredit.protocols import TrainableCritic
+from accredit.protocols import Critic, TrainableCritic
 from accredit.randomness import keyed_seed
 from accredit.records import (
     Cost,
@@ -32,8 +32,35 @@ from accredit.records import (
 from accredit.types import Batch
 from accredit.world import World
 
-Outcomes = Callable[[Batch, Tensor], Float[Tensor, " rollout"]]
-"""Called with (batch, values): what each rollout is worth in the end."""
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """A batch whose truncated rollouts are worth something, by a recipe's rule."""
+
+    batch: Batch
+    """Truncated where a credit rule is to bootstrap."""
+    rewards: Float[Tensor, " rollout"]
+    """What each rollout is worth in the end."""
+    known: Bool[Tensor, " rollout"]
+    """True where that was verified."""
+
+
+Settlement = Callable[[Batch, Tensor], Settled]
+"""Called with (batch, values)."""
+
+
+def trainable(critic: Critic) -> TrainableCritic:
+    """The critic, which the steps of this family fit as well as ask."""
+    assert isinstance(critic, TrainableCritic), type(critic)
+    return critic
+
+
+def critic_values(
+    critic: Critic, world: World, batch: Batch
+) -> Float[Tensor, "rollout prefix"]:
+    """V of every prefix before anything is learned from the batch."""
+    with world.clock.measure("critic"):
+        return critic.values(batch, batch.rewards)
 
 
 def policy_moved(
@@ -92,37 +119,20 @@ def plain_value_targets(batch: Batch, credit: Credit) -> ValueTargets:
     return ValueTargets(targets, torch.ones_like(targets), batch.trainable)
 
 
-def truncation_rule(name: str, rule: CreditRule) -> CreditRule:
-    """The credit rule, told whether a truncated rollout is paid or bootstrapped."""
-    if name == "bootstrap":
-        return rule
-
-    def paid(
-        batch: Batch,
-        rewards: Float[Tensor, " rollout"],
-        values: Float[Tensor, "rollout prefix"],
-    ) -> Credit:
-        return rule(paid_at_truncation(batch), rewards, values)
-
-    return paid
+def paid(batch: Batch, values: Float[Tensor, "rollout prefix"]) -> Settled:
+    """Every rollout is worth what its verifier paid, truncated or not."""
+    return Settled(paid_at_truncation(batch), batch.rewards, batch.verified)
 
 
-def verified_outcomes(
-    batch: Batch, values: Float[Tensor, "rollout prefix"]
-) -> Float[Tensor, " rollout"]:
-    """What the verifier paid, truncated or not."""
-    return batch.rewards
+def bootstrapped(batch: Batch, values: Float[Tensor, "rollout prefix"]) -> Settled:
+    """A truncated rollout is worth the value of its last prefix, until more is known.
 
-
-def bootstrapped_outcomes(
-    batch: Batch, values: Float[Tensor, "rollout prefix"]
-) -> Float[Tensor, " rollout"]:
-    """The value of the last prefix in place of the reward of a truncated rollout."""
+    What was verified of it is not read, and nobody's values are measured by it.
+    """
     last = values.gather(1, batch.token_mask.sum(1, keepdim=True))[:, 0]
-    return torch.where(batch.truncated & batch.verified, last, batch.rewards)
+    rewards = torch.where(batch.truncated, last, batch.rewards)
+    return Settled(batch, rewards, batch.verified & ~batch.truncated)
 
 
-OUTCOMES: dict[str, Outcomes] = {
-    "outcome": verified_outcomes,
-    "bootstrap": bootstrapped_outcomes,
-}
+SETTLEMENTS: dict[str, Settlement] = {"outcome": paid, "bootstrap": bootstrapped}
+"""By the name of a recipe's `truncation`."""

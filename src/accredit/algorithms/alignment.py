@@ -2,6 +2,8 @@
 
 The targets are `functional.value_targets`; here they get their names in a recipe, and
 their controls. Ratios are those of the trainer after its update to the trainer before.
+A plain target reads no ratio. The pass is made all the same: the report tells how far
+the policy moved under every target, and all of them cost alike.
 """
 
 from collections.abc import Callable
@@ -10,7 +12,7 @@ from functools import partial
 
 import torch
 
-from accredit.algorithms.configs import PACTConfig
+from accredit.algorithms.critic_configs import PACTConfig
 from accredit.credit import ValueTargetRule, shuffled_change
 from accredit.functional import value_targets
 from accredit.functional.masked import masked_log_ratios

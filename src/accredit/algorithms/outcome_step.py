@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from accredit.collate import collate
@@ -152,6 +152,9 @@ def recorded(
     *,
     critic: CriticUpdate | None = None,
     change: PolicyChange | None = None,
+    outcome_known: Bool[Tensor, " rollout"] | None = None,
+    valued_by_critic: bool = False,
+    reference_shown: bool = False,
     counts: Mapping[str, int] | None = None,
 ) -> tuple[State, Record]:
     """The state after the step, and what it saw and did.
@@ -176,6 +179,9 @@ def recorded(
         counts=told,
         critic=critic,
         change=change,
+        outcome_known=outcome_known,
+        valued_by_critic=valued_by_critic,
+        reference_shown=reference_shown,
     )
     num_drawn = state.num_drawn + drawn.num_drawn
     return state.advance(cost, num_drawn=num_drawn, counters=counters), record

@@ -15,6 +15,8 @@ Differs from the paper:
   see docs/pact.md for which helps where;
 - how the critic starts and warms up is not stated there: it begins as the policy's own
   model with a head of zeros and learns alone for `critic.warmup_steps`;
+- on a shared trunk the critic's own step moves the policy once more, after its ratios
+  were taken;
 - a rollout that ran out of tokens is paid what its verifier gave it, or bootstrapped,
   as `truncation` says; advantages are not whitened.
 """
@@ -25,12 +27,14 @@ from functools import partial
 import torch
 
 from accredit.algorithms.actor_critic import (
-    OUTCOMES,
-    Outcomes,
+    SETTLEMENTS,
+    Settlement,
     critic_cost,
     critic_fitted,
+    critic_values,
     policy_moved,
     step_counts_of_critic,
+    trainable,
 )
 from accredit.algorithms.alignment import (
     Alignment,
@@ -38,7 +42,7 @@ from accredit.algorithms.alignment import (
     change_cost,
     policy_change,
 )
-from accredit.algorithms.configs import PACTConfig
+from accredit.algorithms.critic_configs import PACTConfig
 from accredit.algorithms.outcome_step import Algorithm, Shaped, draw_groups, recorded
 from accredit.algorithms.parts import objective
 from accredit.collate import collate
@@ -69,8 +73,7 @@ def pact(config: PACTConfig, critic: TrainableCritic) -> Algorithm:
         clip_bounds=bounds,
         step=partial(
             pact_step,
-            critic=critic,
-            outcomes=OUTCOMES[config.truncation],
+            settle=SETTLEMENTS[config.truncation],
             align=alignment(config),
         ),
     )
@@ -81,22 +84,23 @@ def pact_step(
     state: State,
     world: World,
     *,
-    critic: TrainableCritic,
-    outcomes: Outcomes,
+    settle: Settlement,
     align: Alignment,
 ) -> tuple[State, Record]:
     """One step: the policy first, then the critic, corrected for the policy's move."""
+    critic = trainable(algorithm.critic)
     with world.clock.measure("step"):
         drawn = algorithm.draw(state, world)
         batch = collate(drawn.groups)
-        values = critic.values(batch, batch.rewards)
-        paid = outcomes(batch, values)
-        credit = algorithm.credit(batch, paid, values)
+        values = critic_values(critic, world, batch)
+        settled = settle(batch, values)
+        credit = algorithm.credit(settled.batch, settled.rewards, values)
         policy = policy_moved(algorithm, state, world, drawn, batch, credit, critic)
         change = policy_change(world, batch, policy, align.acceptance)
         dealt = keyed_seed(world.seed, "shuffled ratios", state.step)
         taught = align.disturb(batch, change, dealt)
-        wanted = aligned_value_targets(batch, paid, values, taught, align.rule)
+        worth = settled.rewards
+        wanted = aligned_value_targets(batch, worth, values, taught, align.rule)
         update = critic_fitted(critic, state, world, batch, wanted)
         world.engine.load(world.learner.model, world.learner.version)
     cost = critic_cost(critic, batch, update) + change_cost(world, batch, policy)
@@ -106,12 +110,15 @@ def pact_step(
         world,
         drawn,
         batch,
-        Shaped(paid, cost),
+        Shaped(worth, cost),
         values,
         replace(credit, value_targets=targets),
         policy,
         critic=update,
         change=change,
+        outcome_known=settled.known,
+        valued_by_critic=True,
+        reference_shown=critic.reference_shown,
         counts=step_counts_of_critic(critic, state, update)
         | {"critic_tokens_rejected": int((batch.trainable & ~change.accepted).sum())},
     )

@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from accredit.algorithms.configs import ClippedConfig, OutcomeConfig
+from accredit.algorithms.base_configs import OutcomeConfig
+from accredit.algorithms.configs import ClippedConfig
 from accredit.functional import corrections, divergences
 from accredit.functional.policy_losses import clipped_surrogate
 from accredit.protocols import (

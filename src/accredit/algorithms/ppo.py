@@ -21,14 +21,17 @@ Differs from the papers:
 from functools import partial
 
 from accredit.algorithms.actor_critic import (
+    SETTLEMENTS,
+    Settlement,
     critic_cost,
     critic_fitted,
+    critic_values,
     plain_value_targets,
     policy_moved,
     step_counts_of_critic,
-    truncation_rule,
+    trainable,
 )
-from accredit.algorithms.configs import PPOConfig
+from accredit.algorithms.critic_configs import PPOConfig
 from accredit.algorithms.outcome_step import Algorithm, Shaped, draw_groups, recorded
 from accredit.algorithms.parts import objective
 from accredit.collate import collate
@@ -67,22 +70,24 @@ def ppo(config: PPOConfig, critic: TrainableCritic) -> Algorithm:
             group_size=config.group_size,
         ),
         critic=critic,
-        credit=truncation_rule(config.truncation, credit),
+        credit=credit,
         objective=objective(config, loss, token_mean),
         clip_bounds=(config.clip_low, config.clip_high),
-        step=partial(ppo_step, critic=critic),
+        step=partial(ppo_step, settle=SETTLEMENTS[config.truncation]),
     )
 
 
 def ppo_step(
-    algorithm: Algorithm, state: State, world: World, *, critic: TrainableCritic
+    algorithm: Algorithm, state: State, world: World, *, settle: Settlement
 ) -> tuple[State, Record]:
     """One step: roll out, value, credit, update the policy, fit the critic."""
+    critic = trainable(algorithm.critic)
     with world.clock.measure("step"):
         drawn = algorithm.draw(state, world)
         batch = collate(drawn.groups)
-        values = critic.values(batch, batch.rewards)
-        credit = algorithm.credit(batch, batch.rewards, values)
+        values = critic_values(critic, world, batch)
+        settled = settle(batch, values)
+        credit = algorithm.credit(settled.batch, settled.rewards, values)
         policy = policy_moved(algorithm, state, world, drawn, batch, credit, critic)
         wanted = plain_value_targets(batch, credit)
         update = critic_fitted(critic, state, world, batch, wanted)
@@ -92,10 +97,13 @@ def ppo_step(
         world,
         drawn,
         batch,
-        Shaped(batch.rewards, critic_cost(critic, batch, update)),
+        Shaped(settled.rewards, critic_cost(critic, batch, update)),
         values,
         credit,
         policy,
         critic=update,
+        outcome_known=settled.known,
+        valued_by_critic=True,
+        reference_shown=critic.reference_shown,
         counts=step_counts_of_critic(critic, state, update),
     )

@@ -19,8 +19,8 @@ Differs from the paper:
 
 from functools import partial
 
-from accredit.algorithms.actor_critic import truncation_rule
-from accredit.algorithms.configs import SAOConfig
+from accredit.algorithms.actor_critic import SETTLEMENTS
+from accredit.algorithms.critic_configs import SAOConfig
 from accredit.algorithms.outcome_step import Algorithm, draw_groups
 from accredit.algorithms.ppo import ppo_step
 from accredit.credit import decoupled_credit
@@ -52,7 +52,7 @@ def sao(config: SAOConfig, critic: TrainableCritic) -> Algorithm:
             group_size=config.group_size,
         ),
         critic=critic,
-        credit=truncation_rule(config.truncation, credit),
+        credit=credit,
         objective=Objective(
             loss=loss,
             aggregation=token_mean,
@@ -62,5 +62,5 @@ def sao(config: SAOConfig, critic: TrainableCritic) -> Algorithm:
             old_from_engine=True,
         ),
         clip_bounds=(1.0 - config.ratio_low, config.ratio_high - 1.0),
-        step=partial(ppo_step, critic=critic),
+        step=partial(ppo_step, settle=SETTLEMENTS[config.truncation]),
     )

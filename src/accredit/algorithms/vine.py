@@ -77,9 +77,8 @@ def vine_step(
     with world.clock.measure("step"):
         drawn = algorithm.draw(state, world)
         batch = collate(drawn.groups)
-        with world.clock.measure("critic"):
-            key = ("vine", state.step)
-            told = critic.estimate(batch, world.environment, world.sampling, key)
+        key = ("vine", state.step)
+        told = critic.estimate(batch, world.environment, world.sampling, key)
         credit = algorithm.credit(batch, batch.rewards, told.values)
         policy = update_policy(algorithm, state, world, drawn, batch, credit.advantages)
         world.engine.load(world.learner.model, world.learner.version)
@@ -93,4 +92,5 @@ def vine_step(
         credit,
         policy,
         counts={"continuations_unverified": told.num_unverified},
+        valued_by_critic=True,
     )

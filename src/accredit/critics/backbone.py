@@ -8,6 +8,8 @@ Each knows how to be written beside a head and read again.
 """
 
 import copy
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -39,6 +41,10 @@ class Trunk(Protocol):
 
     def load(self, folder: Path) -> None: ...
 
+    def policy_weights(self) -> str:
+        """Digest of what it reads of the policy's; nothing where it reads none."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class OwnTrunk:
@@ -59,6 +65,10 @@ class OwnTrunk:
         saved = load_backbone(folder, "cpu").model
         take_weights(self.module, saved.state_dict(), folder)
 
+    def policy_weights(self) -> str:
+        """None of them."""
+        return ""
+
 
 @dataclass(frozen=True, eq=False)
 class SharedTrunk:
@@ -72,6 +82,20 @@ class SharedTrunk:
 
     def load(self, folder: Path) -> None:
         """Reads nothing: the policy's learner does."""
+
+    def policy_weights(self) -> str:
+        """Of the whole module."""
+        return digest(self.module.named_parameters())
+
+
+def digest(weights: Iterable[tuple[str, Tensor]]) -> str:
+    """SHA-256 of names, shapes and bytes: equal for equal weights on any device."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(weights, key=lambda item: item[0]):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        plain = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        found.update(plain.numpy().data)
+    return found.hexdigest()
 
 
 def hidden_states(

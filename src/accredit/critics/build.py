@@ -13,12 +13,18 @@ from accredit.critics.backbone import (
     Trunk,
     backbone_of,
     copied,
+    digest,
     freeze_attention,
     require_steady,
 )
 from accredit.critics.configs import ValueHeadConfig
 from accredit.critics.lora import LoraTrunk, adapted
-from accredit.critics.saved import require_finite, saved_critic_folder
+from accredit.critics.saved import (
+    read_card,
+    require_finite,
+    require_same,
+    saved_critic_folder,
+)
 from accredit.critics.value_head import ValueHeadCritic, initial
 from accredit.engines.models import (
     PACKAGED,
@@ -57,7 +63,9 @@ def build_critic(
     if config.path != POLICY:
         require_folder(config.path)
         found = saved_critic_folder(Path(config.path))
-        if found is None and config.trunk != "own":
+        if found is not None:
+            require_same("trunk", read_card(found).trunk, config.trunk, found)
+        elif config.trunk != "own":
             raise ValueError(
                 f"algorithm.critic.path must be 'policy' or a saved critic with trunk "
                 f"= {config.trunk!r}, got {config.path}; a model directory goes with "
@@ -126,6 +134,31 @@ def trunk_of(
     require_finite(backbone, found or config.path)
     require_steady(backbone)
     return OwnTrunk(backbone, loaded.tokenizer)
+
+
+def critic_folder(path: str) -> str:
+    """The folder that `path` names: its own, or the critic's of a run's newest save.
+
+    Raises:
+        ValueError: it is no folder, or a run without a critic.
+    """
+    require_folder(path)
+    return str(saved_critic_folder(Path(path)) or path)
+
+
+def warnings_of(config: ValueHeadConfig, policy_model: PreTrainedModel) -> list[str]:
+    """What a head or adapters lose that begin on another policy than they had."""
+    found = None if config.path == POLICY else saved_critic_folder(Path(config.path))
+    if found is None or config.trunk == "own":
+        return []
+    policy = digest(backbone_of(policy_model).named_parameters())
+    if read_card(found).policy == policy:
+        return []
+    return [
+        f"the critic of {found} was trained on other weights than the policy's, which "
+        f"trunk = {config.trunk!r} reads: its first values mean little; set model.path "
+        "to the policy it was saved with, or let it warm up"
+    ]
 
 
 def opening_of(config: ValueHeadConfig) -> str:

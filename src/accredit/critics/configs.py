@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from accredit.base_config import BaseConfig
+from accredit.base_config import BaseConfig, require_placeholders, require_used
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -81,14 +81,28 @@ class ValueHeadConfig(BaseConfig):
                 "algorithm.critic.value_clip goes with output = 'linear', got "
                 f"{self.output!r}; leave it out, a bounded output needs none"
             )
-        if self.template and "{prompt}" not in self.template:
-            raise ValueError(
-                "algorithm.critic.template must show the critic the {prompt}, got "
-                f"{self.template!r}; e.g. '{{prompt}} Answer: {{answer}}'"
-            )
+        require_placeholders("algorithm.critic.template", self.template)
         if self.freeze_attention and self.trunk != "own":
             raise ValueError(
                 "algorithm.critic.freeze_attention needs a trunk of its own, got "
                 f"trunk = {self.trunk!r}"
             )
+        require_used(
+            self,
+            ("lora_rank", "lora_alpha"),
+            self.trunk == "lora",
+            "algorithm.critic.trunk = 'lora'",
+        )
+        require_used(
+            self,
+            ("num_bins", "bin_sigma"),
+            self.output == "categorical",
+            "algorithm.critic.output = 'categorical'",
+        )
+        require_used(
+            self,
+            ("warmup_epochs",),
+            self.warmup_steps > 0,
+            "algorithm.critic.warmup_steps above 0",
+        )
         return self

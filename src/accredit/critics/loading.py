@@ -18,6 +18,7 @@ from accredit.critics.saved import (
 )
 from accredit.critics.value_head import ValueHeadCritic
 from accredit.engines.models import load_backbone, load_model
+from accredit.folders import MODEL_FOLDER
 from accredit.learner.forward import without_dropout
 
 
@@ -74,7 +75,7 @@ def saved_trunk(
     if card.trunk == "own":
         loaded = load_backbone(folder, device)
         return OwnTrunk(without_dropout(loaded.model), loaded.tokenizer)
-    beside = folder.parent / "model"
+    beside = folder.parent / MODEL_FOLDER
     if policy is None and not beside.is_dir():
         raise ValueError(
             f"the critic in {folder} has trunk = {card.trunk!r} and needs its policy's "

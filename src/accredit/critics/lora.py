@@ -16,12 +16,14 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import PreTrainedModel
 
-from accredit.critics.backbone import backbone_of
+from accredit.critics.backbone import backbone_of, digest
 from accredit.critics.saved import tensors_of
 from accredit.engines.models import quiet_transformers
 from accredit.learner.forward import without_dropout
 
 ADAPTER_FILE = "adapter.safetensors"
+ADAPTED = "base_layer"
+"""What peft calls the linear map that an adapter stands beside."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,14 @@ class LoraTrunk:
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(saved[name])
+
+    def policy_weights(self) -> str:
+        """Of what is adapted, under the names it has in the policy."""
+        return digest(
+            (name.replace(f".{ADAPTED}.", "."), parameter)
+            for name, parameter in self.module.named_parameters()
+            if not parameter.requires_grad
+        )
 
 
 def adapted(

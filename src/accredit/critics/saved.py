@@ -19,14 +19,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from accredit.engines.models import CRITIC_CARD
+from accredit.folders import CHECKPOINTS, CRITIC_FOLDER
 from accredit.learner.checkpoint import latest_checkpoint
 from accredit.learner.optimizer import load_optimizer_tensors, optimizer_tensors
 
 HEAD_FILE = "value_head.safetensors"
 CARD_FILE = CRITIC_CARD
 OPTIMIZER_FILE = "critic_optimizer.safetensors"
-CRITIC_FOLDER = "critic"
-"""Of a checkpoint."""
 SCHEMA = 1
 
 
@@ -42,6 +41,8 @@ class Card:
     reward_high: float
     template: str
     """The critic's own prompt, or nothing."""
+    policy: str
+    """Digest of the policy's weights that its trunk reads; nothing of an own trunk."""
     lora_rank: int
     lora_alpha: float
     num_updates: int
@@ -65,7 +66,7 @@ def saved_critic_folder(path: Path) -> Path | None:
         return path
     if is_saved_critic(path / CRITIC_FOLDER):
         return path / CRITIC_FOLDER
-    checkpoints = path / "checkpoints"
+    checkpoints = path / CHECKPOINTS
     if not checkpoints.is_dir() and not (path / "recipe.json").is_file():
         return None
     newest = latest_checkpoint(checkpoints)
@@ -117,22 +118,30 @@ def require_same_kind(found: Card, expected: Card, folder: Path) -> None:
     """A head means nothing but in the critic it was trained in.
 
     Raises:
-        ValueError: trunk, output, bins or range of rewards differ.
+        ValueError: trunk, output, bins, range of rewards or prompt differ.
     """
-    names = ["trunk", "output", "num_outputs", "reward_low", "reward_high"]
+    names = ["trunk", "output", "num_outputs", "reward_low", "reward_high", "template"]
     if expected.output == "categorical":
         names.append("bin_sigma")
     if expected.trunk == "lora":
         names += ["lora_rank", "lora_alpha"]
     for name in names:
-        saved, wanted = getattr(found, name), getattr(expected, name)
-        if saved != wanted:
-            key = "num_bins" if name == "num_outputs" else name
-            raise ValueError(
-                f"{folder} holds a critic checkpoint of another shape: {key} must be "
-                f"{wanted!r}, got {saved!r}; set algorithm.critic.{key} as it was "
-                "trained, or begin with a fresh head"
-            )
+        key = "num_bins" if name == "num_outputs" else name
+        require_same(key, getattr(found, name), getattr(expected, name), folder)
+
+
+def require_same(key: str, saved: Any, wanted: Any, folder: Path) -> None:
+    """A key of the recipe is what it was when the critic was trained.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if saved != wanted:
+        raise ValueError(
+            f"{folder} holds a critic checkpoint of another shape: {key} must be "
+            f"{wanted!r}, got {saved!r}; set algorithm.critic.{key} as it was "
+            "trained, or begin with a fresh head"
+        )
 
 
 def read_head(folder: Path, head: nn.Linear) -> None:

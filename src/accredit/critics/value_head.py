@@ -9,6 +9,11 @@ bfloat16. Nothing is dropped out and nothing drawn: the same input has the same 
 No other loss is added, a router's balance of a mixture of experts included: only the
 backbone is run, and that loss is its causal LM's.
 
+The ledger counts the forward passes, the recomputed one of gradient checkpointing
+included, and the backward pass by what wants a gradient: two products a trained matrix,
+one a frozen one (attention that is frozen, all that adapters adapt), and where the head
+learns alone none but the head's. The adapters' own, a few hundredths, are left out.
+
 Knows no algorithm: what it should have said is `ValueTargets`.
 """
 
@@ -112,16 +117,27 @@ class ValueHeadCritic:
             [p for p in self.model.parameters() if p.requires_grad],
             max_gradient_norm=config.max_gradient_norm,
             max_consecutive_skips=max_consecutive_skips,
+            owner="the critic",
         )
         # The head takes the place of the vocabulary.
         self._shape = replace(
             ModelShape.from_config(trunk.module.config), vocab=self.output.num_outputs
         )
+        self._num_frozen = 0
+        if config.trunk == "lora":
+            self._num_frozen = self._shape.layer_parameters
+        elif config.freeze_attention:
+            self._num_frozen = self._shape.attention_parameters
 
     @property
     def num_warmup_steps(self) -> int:
         """First steps of a run in which the critic alone learns."""
         return self.config.warmup_steps
+
+    @property
+    def reference_shown(self) -> bool:
+        """Whether its own prompt holds the answer."""
+        return "{answer}" in self.config.template
 
     def values(
         self, batch: Batch, rewards: Float[Tensor, " rollout"]
@@ -181,15 +197,12 @@ class ValueHeadCritic:
             self._step(taught, rows, trace, is_alone=alone, head_only=head_only)
         self.model.eval()
         self.num_updates += 1
-        run = (row_lengths(taught.where) - 1).clamp(min=0).tolist()
         return CriticUpdate(
             losses=tuple(trace.losses),
             gradient_norms=tuple(trace.gradient_norms),
             learning_rate=config.learning_rate,
             num_skipped=trace.num_skipped,
-            train_flops=training_flops(
-                self._shape, run, trace.num_forward_tokens, trace.num_backward_tokens
-            ),
+            train_flops=self._update_flops(taught, trace, head_only),
         )
 
     def save(self, folder: Path) -> None:
@@ -262,12 +275,24 @@ class ValueHeadCritic:
             loss.backward()
             total += loss.detach()
         num_tokens = int((lengths - 1).clamp(min=0).sum())
-        trace.num_forward_tokens += num_tokens
+        recomputes = self.trunk.module.is_gradient_checkpointing and not head_only
+        trace.num_forward_tokens += (2 if recomputes else 1) * num_tokens
         trace.num_backward_tokens += num_tokens
         norm = self._descent.step(float(total))
         trace.losses.append(float(total))
         trace.gradient_norms.append(norm)
         trace.num_skipped += math.isnan(norm)
+
+    def _update_flops(self, taught: Lesson, trace: Trace, head_only: bool) -> float:
+        """Ledger of an update, by the tokens it passed and what of it is trained."""
+        run = (row_lengths(taught.where) - 1).clamp(min=0).tolist()
+        num_forward, num_backward = trace.num_forward_tokens, trace.num_backward_tokens
+        if head_only:
+            head = 2 * self._shape.logit_parameters * num_backward
+            return training_flops(self._shape, run, num_forward, 0) + head
+        return training_flops(
+            self._shape, run, num_forward, num_backward, self._num_frozen
+        )
 
     @torch.no_grad()
     def _unit_values(
@@ -343,6 +368,7 @@ class ValueHeadCritic:
             reward_low=config.reward_low,
             reward_high=config.reward_high,
             template=config.template,
+            policy=self.trunk.policy_weights(),
             lora_rank=config.lora_rank,
             lora_alpha=config.lora_alpha,
             num_updates=self.num_updates,

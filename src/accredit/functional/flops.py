@@ -55,12 +55,17 @@ class ModelShape:
         )
 
     @property
-    def layer_parameters(self) -> int:
-        """Matrix entries of all layers: attention projections and feed-forward."""
+    def attention_parameters(self) -> int:
+        """Matrix entries of the attention projections of all layers."""
         queries_outputs = 2 * self.hidden * self.num_heads * self.head_dim
         keys_values = 2 * self.hidden * self.num_kv_heads * self.head_dim
+        return self.num_layers * (queries_outputs + keys_values)
+
+    @property
+    def layer_parameters(self) -> int:
+        """Matrix entries of all layers: attention projections and feed-forward."""
         feed_forward = 3 * self.hidden * self.feed_forward
-        return self.num_layers * (queries_outputs + keys_values + feed_forward)
+        return self.attention_parameters + self.num_layers * feed_forward
 
     @property
     def logit_parameters(self) -> int:
@@ -148,30 +153,46 @@ def training_flops(
     lengths: Sequence[int],
     num_forward_tokens: int,
     num_backward_tokens: int,
+    num_frozen: int = 0,
 ) -> float:
     """FLOPs of a training step from the tokens it sent forward and backward.
 
         F = f (num_forward_tokens + 2 num_backward_tokens)
+            - 2 num_frozen num_backward_tokens
         f = sum_i forward(L_i) / sum_i L_i
 
-    Exact where every sequence is passed equally often. A token that is trained on
-    counts in both numbers; one recomputed under gradient checkpointing twice in the
-    first.
+    The backward pass of a matrix multiplies twice, for the gradient of its input and
+    for that of its entries; frozen entries have only the first. Exact where every
+    sequence is passed equally often. A token that is trained on counts in both numbers;
+    one recomputed under gradient checkpointing twice in the first.
 
     Args:
         shape: Of the model.
         lengths: Tokens of each sequence in the batch.
         num_forward_tokens: Through the model, with or without gradient.
         num_backward_tokens: Through the backward pass, at twice the forward's price.
+        num_frozen: Matrix entries without a gradient that the backward pass crosses.
+
+    Raises:
+        ValueError: A count is negative, or more is frozen than there is.
     """
     _require_counts(
-        num_forward_tokens=num_forward_tokens, num_backward_tokens=num_backward_tokens
+        num_forward_tokens=num_forward_tokens,
+        num_backward_tokens=num_backward_tokens,
+        num_frozen=num_frozen,
     )
+    num_entries = shape.layer_parameters + shape.logit_parameters
+    if num_frozen > num_entries:
+        raise ValueError(
+            f"num_frozen must not exceed the {num_entries} matrix entries, got "
+            f"{num_frozen}"
+        )
     total = sum(lengths)
     if total == 0:
         return 0.0
     per_token = sum(forward_flops(shape, length) for length in lengths) / total
-    return per_token * (num_forward_tokens + 2 * num_backward_tokens)
+    passed = per_token * (num_forward_tokens + 2 * num_backward_tokens)
+    return passed - 2 * num_frozen * num_backward_tokens
 
 
 def _feed_forward(config: Any) -> int:

@@ -148,8 +148,12 @@ def smoothed_bins(
 
     Farebrother et al. 2024, arXiv:2403.03950. The normal is cut at both ends of the
     range and normalised, so that a target within about two sigma of an end has a mean
-    that lies further inside. A target outside [low, high] is clamped to it. As sigma
-    goes to 0, everything goes into the target's bin.
+    that lies further inside. As sigma goes to 0, everything goes into the target's bin.
+    A target outside [low, high], as ratio times outcome may be, extends the line
+    through the two ends, so that the mean keeps pace with it and the sum stays 1; some
+    entries are then negative, as 1 - Y is in the soft cross-entropy of a Y above 1.
+
+        p(Y) = p(high) + (Y - high) / (high - low) (p(high) - p(low)),    Y > high
 
     Args:
         targets: Reward units; no gradient.
@@ -159,7 +163,7 @@ def smoothed_bins(
         high: Where the last bin ends.
 
     Returns:
-        Probabilities that sum to 1.
+        Sum to 1; probabilities within the range.
 
     Raises:
         ValueError: `sigma` is not positive, or the range is upside down.
@@ -168,8 +172,18 @@ def smoothed_bins(
         raise ValueError(f"sigma must be > 0 bins, got {sigma}; .75 is the paper's")
     width = _bin_width(num_bins, low, high)
     borders = torch.arange(num_bins + 1, dtype=targets.dtype, device=targets.device)
-    held = (targets.detach().clamp(low, high) - low) / width
-    below = 0.5 * torch.erf((borders - held[..., None]) / (math.sqrt(2.0) * sigma))
+    held = targets.detach().clamp(low, high)
+    inside = _smoothed((held - low) / width, borders, sigma)
+    ends = _smoothed(borders[[0, -1]], borders, sigma)
+    beyond = (targets.detach() - held) / (high - low)
+    return inside + beyond[..., None] * (ends[1] - ends[0])
+
+
+def _smoothed(
+    centers: Float[Tensor, "*shape"], borders: Float[Tensor, " border"], sigma: float
+) -> Float[Tensor, "*shape bin"]:
+    """Mass of a normal about each center between the borders, all in bins."""
+    below = 0.5 * torch.erf((borders - centers[..., None]) / (math.sqrt(2.0) * sigma))
     return below.diff(dim=-1) / (below[..., -1:] - below[..., :1])
 
 

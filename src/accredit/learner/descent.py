@@ -21,12 +21,15 @@ class Descent:
         *,
         max_gradient_norm: float | None,
         max_consecutive_skips: int,
+        owner: str,
     ) -> None:
+        """`owner` is who learns, as an error calls it."""
         self.optimizer = optimizer
         self.num_consecutive_skips = 0
         self._parameters = parameters
         self._max_gradient_norm = max_gradient_norm
         self._max_consecutive_skips = max_consecutive_skips
+        self._owner = owner
 
     def step(self, loss: float) -> float:
         """The gradient's norm before it was clipped; NaN where the step was skipped.
@@ -49,9 +52,10 @@ class Descent:
         self.optimizer.zero_grad(set_to_none=True)
         if self.num_consecutive_skips >= self._max_consecutive_skips:
             raise RuntimeError(
-                "loss and gradient must be finite, got "
+                f"loss and gradient of {self._owner} must be finite, got "
                 f"{self.num_consecutive_skips} steps in a row that were not "
                 f"(max_consecutive_skips), the last with loss {loss} and gradient norm "
-                f"{float(norm)}; lower the learning rate or resume from a checkpoint"
+                f"{float(norm)}; lower the learning rate of {self._owner}, or resume "
+                "from a checkpoint"
             )
         return float(norm) if finite else math.nan

@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 
+from accredit.folders import MODEL_FOLDER
 from accredit.learner.descent import Descent
 from accredit.learner.forward import scoring_of, without_dropout
 from accredit.learner.micro_batches import row_parts
@@ -44,7 +45,6 @@ from accredit.protocols import Objective
 from accredit.records import PolicyUpdate
 from accredit.types import Batch
 
-MODEL_FOLDER = "model"
 OPTIMIZER_FILE = "optimizer.safetensors"
 LEARNER_FILE = "learner.json"
 SCHEMA = 1
@@ -94,6 +94,7 @@ class Learner:
             [p for p in self.model.parameters() if p.requires_grad],
             max_gradient_norm=options.max_gradient_norm,
             max_consecutive_skips=options.max_consecutive_skips,
+            owner="the policy",
         )
         self._load_reference = reference
         self._reference: Scorer | None = None

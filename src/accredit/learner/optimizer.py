@@ -34,7 +34,9 @@ def adamw(model: nn.Module, options: AdamWOptions) -> torch.optim.AdamW:
     """The optimizer of every parameter that wants a gradient."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
-        raise ValueError("a policy needs a parameter that wants a gradient, got none")
+        raise ValueError(
+            "a model that learns needs a parameter that wants a gradient, got none"
+        )
     groups = [
         {
             "params": [p for p in parameters if p.ndim >= 2],

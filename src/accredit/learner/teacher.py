@@ -12,15 +12,13 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from accredit.folders import CHECKPOINTS, MODEL_FOLDER
 from accredit.functional.flops import ModelShape, training_flops
 from accredit.learner.checkpoint import latest_checkpoint
 from accredit.learner.forward import scoring_of, without_dropout
 from accredit.learner.scorer import Scorer
 from accredit.learner.update import row_lengths
 from accredit.types import Batch
-
-CHECKPOINTS = "checkpoints"
-MODEL_FOLDER = "model"
 
 
 class Teacher:

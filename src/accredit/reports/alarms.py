@@ -35,6 +35,22 @@ TRAINED = ("critic/num_skipped", "policy/num_skipped")
 """Held by steps in which a policy learns from a critic that learns: neither a group's
 rewards as a critic, nor a critic that warms up, is judged by what a trained one does.
 """
+VALUED = ("critic/valued_share", "policy/num_skipped")
+"""Held by those too in which a policy learns from fresh rollouts as a critic, of which
+less is asked: their values are noisy, but right on average.
+"""
+
+
+def _exceeds_constant(error: float, constant: float) -> bool:
+    return error > constant + 0.1
+
+
+def _leans(bias: float) -> bool:
+    return abs(bias) > 0.2
+
+
+def _points_away(correlation: float, gap: float) -> bool:
+    return correlation < 0.0 and gap < 0.0
 
 
 CRITIC_ALARMS = (
@@ -54,21 +70,21 @@ CRITIC_ALARMS = (
     ),
     Alarm(
         ("critic/mae", "critic/constant_mae"),
-        lambda error, constant: error > constant + 0.1,
+        _exceeds_constant,
         "the critic's error exceeded that of a constant by more than 0.1: warm it up "
         "longer, or see that reward_low and reward_high span the rewards",
         present=TRAINED,
     ),
     Alarm(
         ("critic/bias",),
-        lambda bias: abs(bias) > 0.2,
+        _leans,
         "the critic was off by more than 0.2 in one direction: it lags behind the "
         "policy; raise its learning rate or its epochs, or slow the policy down",
         present=TRAINED,
     ),
     Alarm(
         ("critic/correlation", "critic/value_gap"),
-        lambda correlation, gap: correlation < 0.0 and gap < 0.0,
+        _points_away,
         "the critic valued failures above successes: its advantages push the wrong "
         "way; warm it up longer, and look at its values in the rollout files",
         present=TRAINED,
@@ -114,6 +130,34 @@ CRITIC_ALARMS = (
 )
 """What is asked of critics; those with `TRAINED` of critics with parameters alone."""
 
+FRESH_ALARMS = (
+    Alarm(
+        ("critic/mae", "critic/constant_mae"),
+        _exceeds_constant,
+        "the error of the fresh rollouts exceeded that of a constant by more than 0.1: "
+        "take more of them, and see how many could be verified",
+        present=VALUED,
+        absent=TRAINED[:1],
+    ),
+    Alarm(
+        ("critic/bias",),
+        _leans,
+        "the fresh rollouts were off by more than 0.2 in one direction, as rollouts of "
+        "the same policy are not: see how many were verified, or ran out of tokens",
+        present=VALUED,
+        absent=TRAINED[:1],
+    ),
+    Alarm(
+        ("critic/correlation", "critic/value_gap"),
+        _points_away,
+        "the fresh rollouts valued failures above successes: their advantages push "
+        "the wrong way; take more of them, and look at the values in the rollout files",
+        present=VALUED,
+        absent=TRAINED[:1],
+    ),
+)
+"""What is asked of fresh rollouts as a critic."""
+
 ALARMS = (
     Alarm(
         ("length/truncated_share", "reward/mean"),
@@ -145,6 +189,7 @@ ALARMS = (
         "more than 10% of the rollouts failed in the engine or the environment",
     ),
     *CRITIC_ALARMS,
+    *FRESH_ALARMS,
     Alarm(
         ("policy/clip_share",),
         lambda share: share > 0.3,

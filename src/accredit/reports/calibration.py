@@ -90,18 +90,13 @@ def group_figures(groups: ValuedGroups) -> dict[str, dict[str, float | int | Non
 
 def group_rows(groups: ValuedGroups, seed: int) -> dict[str, Row]:
     """The same with 95% intervals from a bootstrap over groups."""
-    figures = group_figures(groups)
-    return {
-        name: Row(
-            figures[name],
-            _intervals(
-                groups.mean_values[kept].numpy(),
-                groups.mean_rewards[kept].numpy(),
-                seed,
-            ),
-        )
-        for name, kept in groups.sections.items()
-    }
+    return {name: _row(groups, kept, seed) for name, kept in groups.sections.items()}
+
+
+def valued_row(groups: ValuedGroups, seed: int) -> Row | None:
+    """Of the groups that a critic valued, f > 0; None where it valued none."""
+    kept = groups.shares > 0.0
+    return _row(groups, kept, seed) if bool(kept.any()) else None
 
 
 def prefix_rows(prefixes: ValuedPrefixes, seed: int) -> dict[str, Row]:
@@ -155,6 +150,12 @@ def reliability(
                 ReliabilityPoint(int(count), value / count, outcome / count, interval)
             )
     return points
+
+
+def _row(groups: ValuedGroups, kept: Bool[Tensor, " group"], seed: int) -> Row:
+    values, rewards = groups.mean_values[kept], groups.mean_rewards[kept]
+    intervals = _intervals(values.numpy(), rewards.numpy(), seed)
+    return Row(_figures(values, rewards), intervals)
 
 
 def _figures(

@@ -1,7 +1,8 @@
 """Where the pairs of a calibration come from: a table, or the rollouts of a run.
 
 A mistake in either is told with its file, its line and its column. What was not
-verified is left out: it has no outcome to be compared with.
+verified, or was cut short and bootstrapped, is left out: it has no outcome to be
+compared with.
 """
 
 import csv
@@ -13,7 +14,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from accredit.reports.calibration import NUM_DECILES, ValuedGroups, ValuedPrefixes
@@ -40,7 +41,7 @@ class Calibration:
 
 @dataclass(frozen=True, eq=False)
 class ValuedRollout:
-    """One verified rollout, its values and what it came to."""
+    """One rollout whose outcome is known, its values and what it came to."""
 
     group: tuple[int, int]
     """Step and index of its group."""
@@ -127,7 +128,8 @@ def calibration_of(name: str, rollouts: Sequence[ValuedRollout]) -> Calibration:
     if not rollouts:
         raise ValueError(
             f"a calibration needs a verified rollout with a sampled token, got none in "
-            f"{name}; see the reasons in its rollout files"
+            f"{name}; see the reasons in its rollout files, or "
+            "algorithm.truncation = 'bootstrap', which leaves truncated ones open"
         )
     places = {
         group: i for i, group in enumerate(dict.fromkeys(r.group for r in rollouts))
@@ -167,14 +169,15 @@ def calibration_of(name: str, rollouts: Sequence[ValuedRollout]) -> Calibration:
 def valued_rollouts(
     batch: Batch,
     values: Float[Tensor, "rollout prefix"],
+    known: Bool[Tensor, " rollout"],
     first_group: int,
     reference: bool,
 ) -> list[ValuedRollout]:
-    """The verified rollouts of a batch whose prefixes a critic valued."""
+    """The rollouts of a batch, valued by a critic, whose outcome is known."""
     found = []
     for row in range(batch.num_rollouts):
         before = values[row, :-1][batch.sampled[row]].double().cpu().numpy()
-        if bool(batch.verified[row]) and len(before):
+        if bool(known[row]) and len(before):
             found.append(
                 ValuedRollout(
                     group=(0, first_group + int(batch.group_index[row])),
@@ -186,21 +189,6 @@ def valued_rollouts(
                 )
             )
     return found
-
-
-def critic_of(recipe: Mapping[str, Any]) -> tuple[float, bool]:
-    """f of a run's rollouts, and whether its critic was shown a reference.
-
-    A critic with parameters, or one that asks fresh rollouts, values every rollout
-    (f = 1); siblings are the group's own rewards (f = 0).
-    """
-    algorithm = recipe.get("algorithm")
-    if not isinstance(algorithm, Mapping):
-        return 0.0, False
-    critic = algorithm.get("critic")
-    if not isinstance(critic, Mapping):
-        return float("num_continuations" in algorithm), False
-    return 1.0, "{answer}" in str(critic.get("template") or "")
 
 
 def _table_rows(path: Path) -> Iterator[list[float]]:
@@ -280,14 +268,13 @@ def _require(
 
 
 def _valued(run: RunDirectory, step: int) -> Iterator[ValuedRollout]:
-    """Verified rollouts of one kept step."""
-    share, reference = critic_of(run.recipe())
+    """Rollouts of one kept step whose outcome is known."""
     path = run.rollout_file(step)
     for line, row in enumerate(run.rollouts(step), start=1):
         where = f"in line {line} of {path}"
         if not isinstance(row, Mapping):
             raise ValueError(f"a rollout must be a JSON object, got {row!r} {where}")
-        if row.get("reward") is None:
+        if row.get("reward") is None or not _flag(row, "outcome_known", where):
             continue
         values = _entries(row, "values", where)
         sampled = _entries(row, "sampled", where).astype(bool)
@@ -304,10 +291,8 @@ def _valued(run: RunDirectory, step: int) -> Iterator[ValuedRollout]:
             outcome=_entry(row, "shaped_reward", where),
             prompt_value=float(before[0]),
             values=before,
-            share=_share({"share_f": share} | dict(row), where),
-            reference=bool(
-                _entry({"reference_shown": reference} | dict(row), REFERENCE, where)
-            ),
+            share=_share(row, where),
+            reference=_flag(row, REFERENCE, where),
         )
 
 
@@ -316,6 +301,13 @@ def _entry(row: Mapping[str, Any], name: str, where: str) -> float:
     if not _is_finite(found):
         raise ValueError(f"{name} must be a finite number, got {found!r} {where}")
     return float(found)
+
+
+def _flag(row: Mapping[str, Any], name: str, where: str) -> bool:
+    found = _entry(row, name, where)
+    if found not in (0, 1):
+        raise ValueError(f"{name} must be 0 or 1, got {found} {where}")
+    return bool(found)
 
 
 def _share(row: Mapping[str, Any], where: str) -> float:

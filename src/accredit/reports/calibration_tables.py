@@ -3,7 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from accredit.reports.calibration import Interval, Row, group_rows, prefix_rows
+from accredit.reports.calibration import (
+    Interval,
+    Row,
+    group_rows,
+    prefix_rows,
+    valued_row,
+)
 from accredit.reports.calibration_sources import Calibration
 from accredit.reports.summary import decimal, signed
 
@@ -20,8 +26,12 @@ SECTIONS = {
 }
 NOTE = (
     "Below each figure its 95% interval, from a bootstrap over groups. f: share of a "
-    "group that a critic valued; f = 0 is valued by rewards alone. Constant: the error "
-    "of saying the mean reward of everything."
+    "group that a critic valued; where f = 0, rewards or a baseline stand in for one. "
+    "Constant: the error of saying the mean reward of everything."
+)
+NO_CRITIC = (
+    "No critic valued these groups: rewards or a baseline stand in for one, and the "
+    "figures tell nothing about how far a critic can be trusted."
 )
 
 
@@ -33,7 +43,8 @@ def calibration_tables(calibration: Calibration, seed: int) -> "Group":
     rows = group_rows(calibration.groups, seed)
     at = "mean reward of a group and its value"
     throughout = calibration.groups_throughout
-    parts: list[RenderableType] = [Text(verdict(rows["all"])), Text("")]
+    said = verdict(valued_row(calibration.groups, seed), len(calibration.groups.shares))
+    parts: list[RenderableType] = [Text(said), Text("")]
     parts.append(group_table(rows, at + (" at the prompt" if throughout else "")))
     if throughout is not None:
         parts += [
@@ -45,15 +56,19 @@ def calibration_tables(calibration: Calibration, seed: int) -> "Group":
     return Group(*parts, Text(""), Text(NOTE, style="dim"))
 
 
-def verdict(row: Row) -> str:
-    """What the figures of all groups say, in a sentence."""
+def verdict(row: Row | None, num_groups: int) -> str:
+    """What the figures of the groups that a critic valued say, in a sentence."""
+    if row is None:
+        return NO_CRITIC
+    valued = row.figures["groups"]
+    among = "" if valued == num_groups else f" over the {valued} groups with f > 0"
     error, constant = row.figures["mae"], row.figures["constant_mae"]
     lean, interval = row.figures["bias"], row.intervals.get("bias")
     assert error is not None and constant is not None and lean is not None
     beaten = "better" if error < constant else "no better"
     sentence = (
-        f"Off by {decimal(error)} on average, {beaten} than a constant, which is off "
-        f"by {decimal(constant)};"
+        f"Off by {decimal(error)} on average{among}, {beaten} than a constant, which "
+        f"is off by {decimal(constant)};"
     )
     if interval is None:
         return f"{sentence} one group leaves its bias open."

@@ -2,14 +2,15 @@
 
 A group mean is a critic too: it is asked the same questions as a value head. V of the
 prefix before a token is compared with the outcome R of its rollout, the shaped reward;
-the credit of a step is the move of V over it, with R as the last value.
+the credit of a step is the move of V over it, with R as the last value. A rollout whose
+outcome is not known is asked nothing: a critic is not measured by its own word.
 """
 
 import math
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from accredit.decisions import Steps, token_steps
@@ -50,13 +51,23 @@ def critic_metrics(record: Record, success_at: float) -> dict[str, float | int |
     """
     steps = token_steps(record.batch.sampled, record.batch.token_mask)
     values = step_values(steps, record.values, record.shaped_rewards).double()
-    metrics = _foresight(record, success_at) | _prompt_errors(record, steps, values)
-    metrics |= _step_credits(record, steps, values)
+    known = known_outcomes(record)
+    metrics = _foresight(record, known, success_at) | _dealt(record)
+    metrics |= _prompt_errors(record, known, steps, values)
+    metrics |= _step_credits(record, known, steps, values)
+    if record.valued_by_critic:
+        metrics["critic/valued_share"] = 1.0
     if record.change is not None:
         metrics |= _ratios(record.batch, record.change)
     if record.critic is not None:
         metrics |= _update(record.critic)
     return metrics
+
+
+def known_outcomes(record: Record) -> Bool[Tensor, " rollout"]:
+    """True where a rollout has an outcome that nobody had to guess."""
+    verified, known = record.batch.verified, record.outcome_known
+    return verified if known is None else verified & known
 
 
 def step_values(
@@ -71,14 +82,15 @@ def step_values(
     return torch.where(columns == num_steps, outcomes[:, None], found)
 
 
-def _foresight(record: Record, success_at: float) -> dict[str, float | int | None]:
-    """What V of the prefix before each trainable token said of the outcome."""
-    batch, kept = record.batch, record.batch.trainable
+def _foresight(
+    record: Record, known: Bool[Tensor, " rollout"], success_at: float
+) -> dict[str, float | int | None]:
+    """What V of the prefix before each sampled token said of the outcome."""
+    batch, kept = record.batch, record.batch.sampled & known[:, None]
     counts = kept.sum(1)
     values = record.values[:, :-1][kept].double()
     outcomes = record.shaped_rewards.double().repeat_interleave(counts)
     won = (batch.rewards >= success_at - SMALLEST_SPREAD).repeat_interleave(counts)
-    credits = record.credit.advantages[kept].double().abs()
     return {
         "critic/explained_variance": _explained_variance(values, outcomes),
         "critic/mae": mean_absolute_error(values, outcomes),
@@ -87,21 +99,30 @@ def _foresight(record: Record, success_at: float) -> dict[str, float | int | Non
         "critic/correlation": _correlation(values, outcomes),
         "critic/value_mean": mean(values),
         "critic/value_gap": separation(values, won.double()),
+    }
+
+
+def _dealt(record: Record) -> dict[str, float | int | None]:
+    """The advantages that the policy learns from."""
+    credits = record.credit.advantages[record.batch.trainable].double().abs()
+    return {
         "credit/abs_mean": mean(credits),
         "credit/large_count": int((credits > LARGE_CREDIT).sum()),
     }
 
 
 def _prompt_errors(
-    record: Record, steps: Steps, values: Float[Tensor, "rollout step_prefix"]
+    record: Record,
+    known: Bool[Tensor, " rollout"],
+    steps: Steps,
+    values: Float[Tensor, "rollout step_prefix"],
 ) -> dict[str, float | int | None]:
     """Mean V of a group before its first tokens, against the mean of its outcomes."""
-    batch = record.batch
-    kept = batch.verified & steps.step_mask.any(1)
+    kept = known & steps.step_mask.any(1)
     if not bool(kept.any()):
         return {}
     errors = values[kept, 0] - record.shaped_rewards[kept].double()
-    groups = batch.group_index[kept]
+    groups = record.batch.group_index[kept]
     totals = errors.new_zeros(int(groups.max()) + 1).index_add(0, groups, errors)
     sizes = groups.bincount(minlength=len(totals))
     means = totals[sizes > 0] / sizes[sizes > 0]
@@ -109,19 +130,22 @@ def _prompt_errors(
 
 
 def _step_credits(
-    record: Record, steps: Steps, values: Float[Tensor, "rollout step_prefix"]
+    record: Record,
+    known: Bool[Tensor, " rollout"],
+    steps: Steps,
+    values: Float[Tensor, "rollout step_prefix"],
 ) -> dict[str, float | int | None]:
     """|V_t - V_{t-1}| of each step, beside what Theorem 4 allows an exact critic.
 
     E[sum_t C_t^2] = Var(R) bounds the number of large steps by Var(R) / eps^2, and the
     mean step by sqrt(Var(R) / length).
     """
-    batch = record.batch
-    kept = steps.step_mask & batch.verified[:, None]
+    kept = steps.step_mask & known[:, None]
     credits = (values[:, 1:] - values[:, :-1]).abs()[kept]
     num_rollouts = int(kept.any(1).sum())
     length = share(len(credits), num_rollouts)
-    variance = _outcome_variance(batch, record.shaped_rewards.double())
+    groups = record.batch.group_index[known]
+    variance = _outcome_variance(record.shaped_rewards[known].double(), groups)
     metrics: dict[str, float | int | None] = {
         "credit/step_abs_mean": mean(credits),
         "credit/step_large_mean": share(
@@ -135,23 +159,22 @@ def _step_credits(
 
 
 def _outcome_variance(
-    batch: Batch, outcomes: Float[Tensor, " rollout"]
+    outcomes: Float[Tensor, " rollout"], groups: Int[Tensor, " rollout"]
 ) -> float | None:
     """Var(R) given the prompt, from siblings; over the batch where none has any.
 
     The variance over the batch holds that between prompts too, and is an upper bound.
     """
-    kept, groups = outcomes[batch.verified], batch.group_index[batch.verified]
-    if len(kept) < 2:
+    if len(outcomes) < 2:
         return None
     num_groups = int(groups.max()) + 1
     sizes = groups.bincount(minlength=num_groups)
     if int(sizes.max()) < 2:
         groups, sizes = torch.zeros_like(groups), sizes.sum()[None]
-    totals = kept.new_zeros(len(sizes)).index_add(0, groups, kept)
-    deviations = kept - (totals / sizes.clamp(min=1))[groups]
+    totals = outcomes.new_zeros(len(sizes)).index_add(0, groups, outcomes)
+    deviations = outcomes - (totals / sizes.clamp(min=1))[groups]
     variance = float(deviations.square().sum() / (sizes - 1).clamp(min=0).sum())
-    within = bool(((kept >= 0.0) & (kept <= 1.0)).all())
+    within = bool(((outcomes >= 0.0) & (outcomes <= 1.0)).all())
     return min(variance, LARGEST_VARIANCE) if within else variance
 
 

@@ -133,7 +133,11 @@ def _mismatch_metrics(
     """How far the trainer's log-probs are from the engine's, for the same weights."""
     kept = record.batch.trainable
     engine = record.batch.sampling_logprobs[kept]
-    moves = log_ratios(policy.old_logprobs[kept], engine)
+    trainer = policy.old_logprobs[kept]
+    if bool((trainer == engine).all()):
+        # The engine's own words, where ratios are taken to them: not the trainer's.
+        trainer = policy.logprobs[kept]
+    moves = log_ratios(trainer, engine)
     ratios = moves.exp()
     return {
         "mismatch/kl_k3_mean": mean(_k3(moves)),

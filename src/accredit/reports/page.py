@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from accredit.reports.alarms import warning_lines
 from accredit.reports.calibration_plots import prefix_figure
-from accredit.reports.calibration_sources import critic_of, read_run
+from accredit.reports.calibration_sources import read_run
 from accredit.reports.curves import CRITIC_CURVES, CURVES, Curve
 from accredit.reports.plots import (
     AXES,
@@ -98,7 +98,7 @@ def report_page(run: RunDirectory) -> str:
         learning=_learning_charts(evaluations),
         charts=_charts(CURVES, "curve", metrics),
         critic_charts=_charts(CRITIC_CURVES, "critic", metrics),
-        reliability=_reliability(run, recipe),
+        reliability=_reliability(run),
         stages=_stage_shares(metrics),
         time_chart=_drawn(time_split(metrics), "time", "seconds a step by stage"),
         samples=[sample_view(title, row, scale) for title, row in rollouts],
@@ -197,19 +197,19 @@ def _charts(wanted: Sequence[Curve], name: str, metrics: Sequence[Row]) -> list[
     return charts
 
 
-def _reliability(run: RunDirectory, recipe: Row) -> Chart | None:
+def _reliability(run: RunDirectory) -> Chart | None:
     """Of the newest kept step, where the critic is more than the group's rewards."""
-    share, _ = critic_of(recipe)
     steps = run.rollout_steps()
-    if not share or not steps:
+    if not steps:
         return None
     try:
-        prefixes = read_run(run, last=1).prefixes
+        found = read_run(run, last=1)
     except ValueError:
         # Nothing verified, or values that are not finite: its alarms say so.
         return None
-    assert prefixes is not None
-    drawn = _drawn(prefix_figure(prefixes, 0), "reliability", "outcome by value")
+    if found.prefixes is None or not bool((found.groups.shares > 0.0).any()):
+        return None
+    drawn = _drawn(prefix_figure(found.prefixes, 0), "reliability", "outcome by value")
     caption = (
         f"Step {steps[-1]}, over all prefixes; intervals of 95% from a bootstrap over "
         "groups. A dot is as large as its bin is full. On the line, a value is what "

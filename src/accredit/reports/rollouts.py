@@ -4,11 +4,15 @@ One row a rollout, per-token lists aligned with `token_ids` (`values` has one mo
   step group sample problem_id split answer prompt completion tokens
   num_prompt_tokens token_ids sampled sampling_logprobs old_logprobs logprobs entropies
   values advantages value_targets new_logprobs ratios accepted
-  reward shaped_reward reason parts stop_reason policy_versions
+  reward shaped_reward outcome_known reason parts stop_reason policy_versions
+  share_f reference_shown
 `old_logprobs`, `logprobs` and `entropies` are null where the update was skipped;
 `value_targets`, aligned with `values`, where the critic has no parameters;
 `new_logprobs`, `ratios` (new policy over old) and `accepted` where no pass was spent on
-the policy's change. Numbers are rounded to six decimals.
+the policy's change. `outcome_known` is 0 where nothing was verified, or `shaped_reward`
+is a critic's word; `share_f` is 1 where a critic valued the rollout, 0 where rewards or
+a baseline stand in for one; `reference_shown` is 1 where that critic saw the answer.
+Numbers are rounded to six decimals.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +23,7 @@ import numpy as np
 from torch import Tensor
 
 from accredit.records import Record
+from accredit.reports.critic_metrics import known_outcomes
 
 Decode = Callable[[Sequence[int]], str]
 """Token ids to text, special tokens kept."""
@@ -41,6 +46,7 @@ def rollout_rows(record: Record, step: int, decode: Decode) -> Iterator[dict[str
     def token_text(token_id: int) -> str:
         return decode([token_id])
 
+    known = known_outcomes(record).tolist()
     row = 0
     for index, group in enumerate(record.groups):
         problem = group.prompt.problem
@@ -61,10 +67,13 @@ def rollout_rows(record: Record, step: int, decode: Decode) -> Iterator[dict[str
                 "sampled": rollout.sampled.int().tolist(),
                 "reward": verdict.reward,
                 "shaped_reward": float(record.shaped_rewards[row]),
+                "outcome_known": int(known[row]),
                 "reason": verdict.reason,
                 "parts": dict(verdict.parts),
                 "stop_reason": str(rollout.stop_reason),
                 "policy_versions": list(rollout.policy_versions),
+                "share_f": float(record.valued_by_critic),
+                "reference_shown": int(record.reference_shown),
             } | _token_columns(record, row, len(ids))
             row += 1
 

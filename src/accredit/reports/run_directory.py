@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from accredit.folders import CHECKPOINTS
 from accredit.text import without_lone_surrogates
 
 Row = dict[str, Any]
@@ -30,7 +31,7 @@ class RunDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
-        self.checkpoints = self.path / "checkpoints"
+        self.checkpoints = self.path / CHECKPOINTS
         self.report = self.path / "report.html"
         self._metrics = self.path / "metrics.jsonl"
         self._evaluations = self.path / "evals.jsonl"

@@ -1,0 +1,201 @@
+"""What can be set about algorithms whose critic has parameters. Loads no torch.
+
+The defaults of a class are its paper's setting where the paper gives one; the file of
+the same name says where each comes from.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from accredit.algorithms.base_configs import (
+    EngineCorrection,
+    OutcomeConfig,
+    Positive,
+    Share,
+    UnitShare,
+    UpdateConfig,
+)
+from accredit.base_config import require_used
+from accredit.critics.configs import ValueHeadConfig
+
+
+class PPOCriticConfig(ValueHeadConfig):
+    """The critic of PPO: unbounded, with a clipped squared error."""
+
+    output: Literal["sigmoid", "linear", "categorical"] = "linear"
+    value_clip: Annotated[float, Field(gt=0)] | None = 0.2
+
+    @model_validator(mode="before")
+    @classmethod
+    def _clip_goes_with_linear(cls, content: Any) -> Any:
+        chosen = content.get("output", "linear") if isinstance(content, dict) else ""
+        if isinstance(content, dict) and chosen != "linear":
+            return {"value_clip": None, **content}
+        return content
+
+
+class SAOCriticConfig(ValueHeadConfig):
+    """The critic of SAO: attention frozen, two passes an update."""
+
+    freeze_attention: bool = True
+    num_epochs: Positive = 2
+
+
+class ActorCriticConfig(UpdateConfig):
+    """What every algorithm has whose critic has parameters."""
+
+    group_size: Positive = 1
+    """Rollouts a problem; they are not compared with one another."""
+    truncation: Literal["outcome", "bootstrap"] = "outcome"
+    """What a rollout that ran out of tokens is worth: what its verifier paid for it, or
+    what the critic says of its last prefix, for policy and critic alike."""
+    critic: ValueHeadConfig = ValueHeadConfig()
+    """Who values the prefixes; a section of its own."""
+
+    @model_validator(mode="after")
+    def _deviations_need_siblings(self) -> "ActorCriticConfig":
+        if self.critic.deviation_floor is not None and self.group_size < 2:
+            raise ValueError(
+                "algorithm.critic.deviation_floor needs siblings whose rewards deviate,"
+                f" got group_size = {self.group_size}; set algorithm.group_size"
+            )
+        return self
+
+
+class PPOConfig(ActorCriticConfig, OutcomeConfig):
+    """Proximal policy optimization, with VAPO's options."""
+
+    name: Literal["ppo"] = "ppo"
+    gamma: UnitShare = 1.0
+    """Discount a sampled token."""
+    lambda_policy: UnitShare = 1.0
+    """Trace decay of the policy's advantages; 1 is return minus value."""
+    lambda_critic: UnitShare = 1.0
+    """Trace decay of the critic's targets; 1 is the return."""
+    length_adaptive_alpha: Annotated[float, Field(gt=0)] | None = None
+    """Takes 1 - 1 / (alpha L) as lambda_policy of a rollout with L sampled tokens."""
+    clip_low: UnitShare = 0.2
+    """Ratios below 1 - clip_low earn nothing more for a bad token."""
+    clip_high: Share = 0.2
+    """Ratios above 1 + clip_high earn nothing more for a good token."""
+    dual_clip: Annotated[float, Field(gt=1)] | None = None
+    """Largest ratio that a bad token's loss counts; none bounds nothing."""
+    critic: PPOCriticConfig = PPOCriticConfig()
+    """Who values the prefixes; a section of its own."""
+
+    @model_validator(mode="after")
+    def _one_lambda(self) -> "PPOConfig":
+        if self.length_adaptive_alpha is not None and self.lambda_policy != 1.0:
+            raise ValueError(
+                "algorithm.lambda_policy and algorithm.length_adaptive_alpha exclude "
+                f"each other, got {self.lambda_policy} and {self.length_adaptive_alpha}"
+            )
+        return self
+
+
+class SAOConfig(ActorCriticConfig):
+    """Single-rollout asynchronous optimization."""
+
+    name: Literal["sao"] = "sao"
+    ratio_low: UnitShare = 0.7
+    """Tokens whose ratio to the engine is not above it do not count."""
+    ratio_high: Annotated[float, Field(ge=1)] = 6.0
+    """Tokens whose ratio to the engine is not below it do not count."""
+    length_adaptive_alpha: Annotated[float, Field(gt=0)] = 1.5
+    """Takes 1 - 1 / (alpha L) as lambda_policy of a rollout with L sampled tokens."""
+    critic: SAOCriticConfig = SAOCriticConfig()
+    """Who values the prefixes; a section of its own."""
+
+    @model_validator(mode="after")
+    def _ratio_one_counts(self) -> "SAOConfig":
+        require_around_one("ratio", self.ratio_low, self.ratio_high)
+        return self
+
+
+class PACTConfig(ActorCriticConfig, OutcomeConfig):
+    """Policy aligned critic training."""
+
+    name: Literal["pact"] = "pact"
+    engine_correction: EngineCorrection = "truncated_importance"
+    """Weight for the gap between engine and trainer, with the paper's default."""
+    actor_loss: Literal["double_sided_importance", "clipped_surrogate"] = (
+        "double_sided_importance"
+    )
+    """The paper's for agentic math (DIS), or for coding (PPO's)."""
+    ratio_low: UnitShare = 0.7
+    """Of the first: tokens whose ratio is not above it do not count."""
+    ratio_high: Annotated[float, Field(ge=1)] = 6.0
+    """Of the first: tokens whose ratio is not below it do not count."""
+    clip_low: UnitShare = 0.2
+    """Of the second: ratios below 1 - clip_low earn nothing more for a bad token."""
+    clip_high: Share = 0.28
+    """Of the second: ratios above 1 + clip_high earn nothing more for a good one."""
+    target: Literal[
+        "plain",
+        "pact",
+        "weighted",
+        "doubly_robust",
+        "windowed",
+        "vtrace",
+        "full_product",
+        "shuffled",
+        "mask_only",
+    ] = "pact"
+    """What the critic is taught; all but `pact` are controls or alternatives."""
+    accept_low: Share = 0.0
+    """Smallest ratio of a token whose prefix the critic is taught."""
+    accept_high: Annotated[float, Field(gt=0)] = 6.0
+    """Largest one."""
+    window: Annotated[int, Field(ge=0)] = 16
+    """Of `windowed`: later tokens whose ratio counts, too."""
+    trace_cap: Annotated[float, Field(gt=0)] = 1.0
+    """Of `vtrace`: largest ratio, of both kinds."""
+    product_cap: Annotated[float, Field(gt=0)] = 6.0
+    """Of `full_product`: largest product of ratios."""
+
+    @model_validator(mode="after")
+    def _ranges_hold_ratio_one(self) -> "PACTConfig":
+        require_around_one("ratio", self.ratio_low, self.ratio_high)
+        if not self.accept_low <= 1 <= self.accept_high:
+            raise ValueError(
+                "algorithm.accept_low and algorithm.accept_high must have ratio 1, a "
+                f"token that did not change, between them, got {self.accept_low} and "
+                f"{self.accept_high}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _keys_are_read(self) -> "PACTConfig":
+        clipped = self.actor_loss == "clipped_surrogate"
+        for keys, used, by in (
+            (("clip_low", "clip_high"), clipped, "actor_loss = 'clipped_surrogate'"),
+            (
+                ("ratio_low", "ratio_high"),
+                not clipped,
+                "actor_loss = 'double_sided_importance'",
+            ),
+            (("window",), self.target == "windowed", "target = 'windowed'"),
+            (("trace_cap",), self.target == "vtrace", "target = 'vtrace'"),
+            (
+                ("product_cap",),
+                self.target == "full_product",
+                "target = 'full_product'",
+            ),
+            (
+                ("accept_low", "accept_high"),
+                self.target != "plain",
+                "a target other than 'plain'",
+            ),
+        ):
+            require_used(self, keys, used, by)
+        return self
+
+
+def require_around_one(name: str, low: float, high: float) -> None:
+    """Nothing, where a range of ratios counts the tokens that did not change."""
+    if not low < 1 < high:
+        raise ValueError(
+            f"algorithm.{name}_low must be below 1 and algorithm.{name}_high above it, "
+            f"got {low} and {high}; they are ratios, not distances from 1"
+        )
