@@ -29,7 +29,7 @@ from accredit.functional import calibration
 from accredit.types import Batch
 
 LOSSES = {"BCE": "sigmoid", "MSE": "linear", "HL-Gauss": "categorical"}
-RATES = (3e-4, 1e-3, 3e-3)
+RATES = (1e-4, 3e-4, 1e-3)
 NUM_MOVES = 10
 NUM_MINIBATCHES = 4
 ROLLOUTS_AN_UPDATE = 64

@@ -76,7 +76,7 @@ def test_the_examples_are_valid():
     recipes = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     assert recipes
     for recipe in recipes:
-        assert recipe_from(tomllib.loads(recipe), "the page").task.name == "jsonl"
+        assert recipe_from(tomllib.loads(recipe), "the page").task.name in ("jsonl", "walk")
     for rows in re.findall(r"```json\n(.*?)```", text, re.DOTALL):
         assert all(
             {"question", "gold"} <= json.loads(r).keys() for r in rows.splitlines()

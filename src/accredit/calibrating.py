@@ -62,7 +62,7 @@ def fresh_calibration(path: Path, overrides: Sequence[str]) -> Calibration:
         settle = SETTLEMENTS[run.recipe()["algorithm"]["truncation"]]
         groups = rolled_out(assembly)
         name = f"{path.name} at step {checkpoint_step(newest)}, held-out problems"
-        return calibration_of(name, valued(critic, groups, settle))
+        return calibration_of(name, *valued(critic, groups, settle))
 
 
 def rolling_out(run: RunDirectory, model: Path, overrides: Sequence[str]) -> RunConfig:
@@ -101,13 +101,15 @@ def rolled_out(assembly: Assembly) -> list[Group]:
 
 def valued(
     critic: TrainableCritic, groups: Sequence[Group], settle: Settlement
-) -> list[ValuedRollout]:
-    """Each rollout of a known outcome with its values, some groups at a time."""
+) -> tuple[list[ValuedRollout], int]:
+    """Rollouts of a known outcome with their values, and how many have an open one."""
     found: list[ValuedRollout] = []
+    num_open = 0
     for start in range(0, len(groups), GROUPS_AT_ONCE):
         batch = collate(groups[start : start + GROUPS_AT_ONCE])
         values = critic.values(batch, batch.rewards)
         known = settle(batch, values).known
+        num_open += int((batch.verified & ~known).sum())
         shown = critic.reference_shown
         found += valued_rollouts(batch, values, known, start, shown)
-    return found
+    return found, num_open

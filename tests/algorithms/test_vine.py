@@ -54,6 +54,7 @@ def test_a_step_by_hand():
     torch.testing.assert_close(record.values, torch.tensor([values]))
     assert world.environment.keys == [("train", 0), ("vine", 0)]
     assert record.shaped_rewards.tolist() == [0.5]
+    assert record.valued_by_critic
     assert record.policy is not None and record.policy.gradient_norms[0] > 0
     assert state.step == world.learner.version == world.engine.version == 1
 

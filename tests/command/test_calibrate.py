@@ -130,10 +130,10 @@ def test_what_a_run_bootstraps_has_no_outcome_when_asked_anew(
     monkeypatch.setattr(
         calibrating,
         "calibration_of",
-        lambda name, found: known.extend(found) or real(name, found),
+        lambda name, found, rest: known.extend(found) or real(name, found, rest),
     )
-    fresh_calibration(run.path, FEW)
-    assert len(known) == num_known
+    found = fresh_calibration(run.path, FEW)
+    assert (len(known), found.num_open) == (num_known, 6 - num_known)
     assert len({rollout.group for rollout in known}) == 3
 
 

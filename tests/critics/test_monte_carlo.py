@@ -124,6 +124,8 @@ def test_unverifiable_continuations_do_not_vote():
         # where nothing is known, the outcome: no chunk gets credit from nowhere.
         ([(3, 4)], [0, 0.25, 0.25, 0.25, 0.25, 0.75, 0.9]),
         ([()], [0, 0.5, 0.5, 0.5, 0.5, 0.75, 0.9]),
+        # The last one takes the nearest before it, and not the first there is.
+        ([(3, 4, 5, 6)], [0, 0.25, 0.25, 0.5, 0.5, 0.5, 0.9]),
         ([(), (3, 4)], [0, 0.75, 0.75, 0.75, 0.75, 0.75, 0.9]),
         (list(VOTES), [0, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9]),
     ],

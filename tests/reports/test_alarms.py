@@ -11,7 +11,11 @@ def history(num_steps: int, **metrics) -> list[dict]:
 
 
 DEAD = {"length__truncated_share": 1.0, "reward__mean": 0.0}
-FRESH = {"critic__valued_share": 1.0, "policy__num_skipped": 0}
+FRESH = {
+    "critic__valued_share": 1.0,
+    "critic__unknown_share": 0.0,
+    "policy__num_skipped": 0,
+}
 """What a step holds in which a policy learns from fresh rollouts as a critic."""
 TRAINED = FRESH | {"critic__num_skipped": 0}
 """The same of a critic that learns."""
@@ -100,6 +104,7 @@ def test_an_unhealthy_critic_is_called_out_after_patience(bad, good, beside, wor
         {},
         {"policy__num_skipped": 0},
         {"critic__num_skipped": 0, "critic__valued_share": 1.0},
+        {"critic__unknown_share": 0.0},
     ],
 )
 def test_neither_group_nor_warming_critics_are_judged_as_trained(
@@ -123,6 +128,17 @@ def test_fresh_rollouts_are_a_critic_that_can_be_wrong(bad, good, beside):
     assert "fresh rollouts" in line
     assert warning_lines(health(4, bad, beside, **FRESH)) == []
     assert warning_lines(health(5, good, beside, **FRESH)) == []
+
+
+@pytest.mark.parametrize(("bad", "good", "beside", "words"), UNHEALTHY)
+def test_a_critic_is_not_judged_by_the_few_rollouts_that_ended(
+    bad, good, beside, words
+):
+    """Those that end soon won: the others' outcomes are the critic's own word."""
+    half = TRAINED | {"critic__unknown_share": 0.5}
+    assert warning_lines(health(12, bad, beside, **half)) == []
+    few = TRAINED | {"critic__unknown_share": 0.1}
+    assert len(warning_lines(health(12, bad, beside, **few))) == 1
 
 
 def test_the_noise_of_few_fresh_rollouts_is_no_alarm():

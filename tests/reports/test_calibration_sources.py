@@ -196,6 +196,9 @@ def test_a_bootstrapped_rollout_has_no_outcome_to_be_compared_with(tmp_path, rec
     found = read_source(run_with(tmp_path, rows).path)
     assert found.prefixes is not None
     assert len(found.prefixes.values) == int(batch.sampled[known].sum())
+    assert found.num_open == int(cut.sum())
+    said = unwrapped(printed(tmp_path / "run"))
+    assert f" {int(cut.sum())} truncated rollouts are left out, whose outcome" in said
     assert set(found.prefixes.outcomes.tolist()) <= set(batch.rewards[known].tolist())
 
 

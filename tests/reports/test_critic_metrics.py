@@ -149,6 +149,8 @@ def test_a_critic_is_not_measured_by_its_own_word():
     assert metrics["credit/step_large_bound"] == pytest.approx(BOUND_OF_THEOREM_4)
     shorter = small_record([1.0, 0.0], [2, 1])
     alone = step_metrics(with_values(shorter, [[0.6, 0.8], [0.3]]), State())
+    assert metrics["critic/unknown_share"] == pytest.approx(1 / 3)
+    assert alone.pop("critic/unknown_share") == 0.0
     asked = {key for key in alone if key.startswith(("critic/", "credit/step"))}
     assert {key: metrics[key] for key in asked} == pytest.approx(
         {key: alone[key] for key in asked}
@@ -168,7 +170,8 @@ def test_where_every_rollout_was_cut_short_no_critic_is_measured():
     nothing = torch.zeros(3, dtype=torch.bool)
     metrics = step_metrics(replace(record, outcome_known=nothing), State())
     kept = {key for key in metrics if key.startswith(("critic/", "credit/"))}
-    assert kept == {"credit/abs_mean", "credit/large_count"}
+    assert kept == {"credit/abs_mean", "credit/large_count", "critic/unknown_share"}
+    assert metrics["critic/unknown_share"] == 1.0
 
 
 def test_what_was_never_verified_is_not_known_whatever_is_told():

@@ -67,6 +67,24 @@ def test_a_logarithmic_axis_spans_whole_decades(values, limits):
     assert figure.axes[0].get_ylim() == pytest.approx(limits)
 
 
+def test_only_the_powers_of_ten_have_names_on_a_logarithmic_axis():
+    rows = [{"step": i, "x": i * 1e-13} for i in range(1, 6)]
+    figure = logarithmic_curves(rows, [("x", "x")], "x")
+    assert figure is not None
+    figure.draw_without_rendering()
+    axis = figure.axes[0].yaxis
+    assert {label.get_text() for label in axis.get_ticklabels(minor=True)} <= {""}
+    assert any(label.get_text() for label in axis.get_ticklabels())
+
+
+def test_a_line_of_one_known_step_is_a_dot():
+    rows = [{"step": i, "y": 1.0, "x": 0.5 if i == 4 else None} for i in range(1, 9)]
+    figure = curves(rows, [("x", "x"), ("y", "y")], "x")
+    assert figure is not None
+    dot, line = figure.axes[0].lines
+    assert (dot.get_marker(), line.get_marker()) == ("o", "None")
+
+
 def test_svg_is_well_formed_self_contained_and_follows_the_page(finished_run):
     figure = learning_curve(finished_run.evaluations(), "flops/decode")
     assert figure is not None

@@ -53,13 +53,29 @@ def _points_away(correlation: float, gap: float) -> bool:
     return correlation < 0.0 and gap < 0.0
 
 
+LARGEST_UNKNOWN = 0.1
+"""Share of outcomes that may be a critic's own word; beyond it, its figures speak about
+the rollouts that ended and not about the critic."""
+
+
+def _of_trained(
+    keys: tuple[str, ...], holds: Callable[..., bool], meaning: str
+) -> Alarm:
+    """For critics with parameters, where hardly an outcome is their own word."""
+
+    def measured(unknown: float | int, *figures: float | int) -> bool:
+        return unknown <= LARGEST_UNKNOWN and holds(*figures)
+
+    keys = ("critic/unknown_share", *keys)
+    return Alarm(keys, measured, meaning, present=TRAINED)
+
+
 CRITIC_ALARMS = (
-    Alarm(
+    _of_trained(
         ("critic/explained_variance",),
         lambda explained: explained < 0.0,
         "the critic's explained variance was below 0: a constant would predict the "
         "outcome better; warm it up longer or change its learning rate",
-        present=TRAINED,
     ),
     Alarm(
         ("critic/explained_variance",),
@@ -68,40 +84,35 @@ CRITIC_ALARMS = (
         "any leave-one-out baseline (-1 in groups of two): look at rewards and groups",
         absent=TRAINED[:1],
     ),
-    Alarm(
+    _of_trained(
         ("critic/mae", "critic/constant_mae"),
         _exceeds_constant,
         "the critic's error exceeded that of a constant by more than 0.1: warm it up "
         "longer, or see that reward_low and reward_high span the rewards",
-        present=TRAINED,
     ),
-    Alarm(
+    _of_trained(
         ("critic/bias",),
         _leans,
         "the critic was off by more than 0.2 in one direction: it lags behind the "
         "policy; raise its learning rate or its epochs, or slow the policy down",
-        present=TRAINED,
     ),
-    Alarm(
+    _of_trained(
         ("critic/correlation", "critic/value_gap"),
         _points_away,
         "the critic valued failures above successes: its advantages push the wrong "
         "way; warm it up longer, and look at its values in the rollout files",
-        present=TRAINED,
     ),
-    Alarm(
+    _of_trained(
         ("credit/step_abs_mean", "credit/step_abs_bound"),
         lambda size, bound: size > max(2.0 * bound, 0.05),
         "values moved from token to token more than twice as much as exact ones can "
         "on average: most of it is the critic's error; train it more, or lambda 1",
-        present=TRAINED,
     ),
-    Alarm(
+    _of_trained(
         ("credit/step_large_mean", "credit/step_large_bound"),
         lambda count, bound: count > max(bound, 1.0),
         "more tokens a rollout moved the value by over 0.1 than exact values allow "
         "(Var(R) / 0.01): the critic is noisy; train it more, or use lambda 1",
-        present=TRAINED,
     ),
     Alarm(
         ("critic/ratio_mean",),
@@ -128,7 +139,7 @@ CRITIC_ALARMS = (
         "no token was accepted; see critic/rejected_share and its learning rate",
     ),
 )
-"""What is asked of critics; those with `TRAINED` of critics with parameters alone."""
+"""What is asked of critics, most of it of those with parameters alone."""
 
 FRESH_ALARMS = (
     Alarm(

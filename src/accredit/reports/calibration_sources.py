@@ -37,6 +37,8 @@ class Calibration:
     """Values at all sampled prefixes; None for a table."""
     prefixes: ValuedPrefixes | None = None
     """None for a table, whose groups are all it holds."""
+    num_open: int = 0
+    """Verified rollouts that are left out: their outcome is a critic's own word."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +118,17 @@ def read_run(run: RunDirectory, last: int | None = None) -> Calibration:
     first, newest = chosen[0], chosen[-1]
     span = f"step {newest}" if first == newest else f"steps {first} to {newest}"
     found = [r for step in chosen for r in _valued(run, step)]
-    return calibration_of(f"{run.path.name}, {span}", found)
+    known = [r for r in found if r is not None]
+    return calibration_of(f"{run.path.name}, {span}", known, len(found) - len(known))
 
 
-def calibration_of(name: str, rollouts: Sequence[ValuedRollout]) -> Calibration:
+def calibration_of(
+    name: str, rollouts: Sequence[ValuedRollout], num_open: int
+) -> Calibration:
     """The pairs of some rollouts, in both views.
+
+    Args:
+        num_open: How many more there were, whose outcome is not known.
 
     Raises:
         ValueError: there is no rollout.
@@ -163,6 +171,7 @@ def calibration_of(name: str, rollouts: Sequence[ValuedRollout]) -> Calibration:
         valued(by_group(prompt_values, index)),
         valued(by_group(values, spread)),
         ValuedPrefixes(values, outcomes.repeat_interleave(lengths), deciles, spread),
+        num_open,
     )
 
 
@@ -267,14 +276,17 @@ def _require(
         )
 
 
-def _valued(run: RunDirectory, step: int) -> Iterator[ValuedRollout]:
-    """Rollouts of one kept step whose outcome is known."""
+def _valued(run: RunDirectory, step: int) -> Iterator[ValuedRollout | None]:
+    """Verified rollouts of one kept step; None for one whose outcome is open."""
     path = run.rollout_file(step)
     for line, row in enumerate(run.rollouts(step), start=1):
         where = f"in line {line} of {path}"
         if not isinstance(row, Mapping):
             raise ValueError(f"a rollout must be a JSON object, got {row!r} {where}")
-        if row.get("reward") is None or not _flag(row, "outcome_known", where):
+        if row.get("reward") is None:
+            continue
+        if not _flag(row, "outcome_known", where):
+            yield None
             continue
         values = _entries(row, "values", where)
         sampled = _entries(row, "sampled", where).astype(bool)

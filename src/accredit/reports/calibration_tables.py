@@ -29,6 +29,10 @@ NOTE = (
     "group that a critic valued; where f = 0, rewards or a baseline stand in for one. "
     "Constant: the error of saying the mean reward of everything."
 )
+LEFT_OUT = (
+    "truncated rollouts are left out, whose outcome is the critic's own word: this "
+    "speaks about those that ended, and not about the policy as a whole."
+)
 NO_CRITIC = (
     "No critic valued these groups: rewards or a baseline stand in for one, and the "
     "figures tell nothing about how far a critic can be trusted."
@@ -44,6 +48,8 @@ def calibration_tables(calibration: Calibration, seed: int) -> "Group":
     at = "mean reward of a group and its value"
     throughout = calibration.groups_throughout
     said = verdict(valued_row(calibration.groups, seed), len(calibration.groups.shares))
+    if calibration.num_open:
+        said += f" {calibration.num_open} {LEFT_OUT}"
     parts: list[RenderableType] = [Text(said), Text("")]
     parts.append(group_table(rows, at + (" at the prompt" if throughout else "")))
     if throughout is not None:

@@ -55,6 +55,10 @@ def critic_metrics(record: Record, success_at: float) -> dict[str, float | int |
     metrics = _foresight(record, known, success_at) | _dealt(record)
     metrics |= _prompt_errors(record, known, steps, values)
     metrics |= _step_credits(record, known, steps, values)
+    verified = record.batch.verified
+    metrics["critic/unknown_share"] = share(
+        int((verified & ~known).sum()), int(verified.sum())
+    )
     if record.valued_by_critic:
         metrics["critic/valued_share"] = 1.0
     if record.change is not None:

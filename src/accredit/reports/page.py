@@ -215,6 +215,8 @@ def _reliability(run: RunDirectory) -> Chart | None:
         "groups. A dot is as large as its bin is full. On the line, a value is what "
         "it promises."
     )
+    if found.num_open:
+        caption += f" {found.num_open} truncated rollouts have no known outcome."
     return Chart("How far its values can be trusted", caption, drawn)
 
 

@@ -129,6 +129,8 @@ def logarithmic_curves(
     metrics: Sequence[Row], lines: Sequence[Line], ylabel: str
 ) -> "Figure | None":
     """Like `curves` for what spans decades; a value of 0 has no place and is a gap."""
+    from matplotlib.ticker import NullFormatter
+
     columns = {label: _column(metrics, key) for key, label in lines}
     columns = {label: np.where(y > 0.0, y, np.nan) for label, y in columns.items()}
     columns = {label: y for label, y in columns.items() if np.isfinite(y).any()}
@@ -138,6 +140,8 @@ def logarithmic_curves(
         figure, axes = _canvas(*NARROW)
         ends = _draw(axes, _column(metrics, "step"), columns)
         axes.set_yscale("log")
+        # Names between the powers of ten are too wide for the margin.
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_ylim(*_decades(np.concatenate(list(columns.values()))))
         label_ends(axes, ends)
         _name_axes(axes, "step", ylabel)
@@ -273,9 +277,9 @@ def _draw(
 ) -> list[tuple[float, str, str]]:
     """One line a column; returns where each ends, its label and its colour."""
     ends = []
-    marker = "o" if len(x) < 3 else None
     for colour, (label, y) in zip(SERIES, columns.items(), strict=False):
         smooth = running_mean(y)
+        marker = "o" if np.isfinite(y).sum() < 3 else None
         if smooth is not y:
             axes.plot(x, y, color=colour, linewidth=0.8, alpha=0.35)
         axes.plot(x, smooth, color=colour, marker=marker)
