@@ -213,7 +213,9 @@ def test_a_step_that_is_not_finite_is_skipped_and_too_many_are_an_error(policy: 
     assert same(before, weights_of(critic))
     assert critic.update(batch, wanted, 0, warming_up=False).num_skipped == 0
     assert not same(before, weights_of(critic))
-    with pytest.raises(RuntimeError, match=r"of the critic must be finite, got 10 steps in a row"):
+    with pytest.raises(
+        RuntimeError, match=r"of the critic must be finite, got 10 steps in a row"
+    ):
         for _ in range(3):
             critic.update(batch, broken, 0, warming_up=False)
 
