@@ -390,7 +390,7 @@ def described(change: Change) -> dict[str, float]:
     starts = change.walks.problems.goals, -1, change.walks.problems.starts
     return {
         "mean_change": float(np.abs(ratios - 1).mean()),
-        "kl": float((ratios - 1 - np.log(ratios)).mean()),
+        "kl": float((ratios - 1 - np.log(ratios.clip(1e-12))).mean()),
         "largest_ratio": float(ratios.max()),
         "old_success": float(change.old_values[starts].mean()),
         "new_success": float(change.new_values[starts].mean()),

@@ -393,5 +393,7 @@ def test_b167_very_short_completions_have_ordinary_losses(name, length):
     for record in records:
         assert record.batch.sampled.sum(1).tolist() == [length] * 24
         assert record.policy.num_skipped == 0
-        assert all(abs(loss) < 10 for loss in record.policy.losses)
-        assert all(0 < norm < 100 for norm in record.policy.gradient_norms)
+        assert all(abs(loss) < 20 for loss in record.policy.losses)
+        assert all(norm < 100 for norm in record.policy.gradient_norms)
+    # Where nobody earned anything, fresh rollouts leave nothing to learn.
+    assert records[0].policy.gradient_norms[0] > 0

@@ -1,4 +1,4 @@
-"""Whole runs with a critic: saved with the policy, resumed bit for bit, warm started."""
+"""Whole runs with a critic: saved with the policy, resumed bit for bit, or warm."""
 
 import json
 import os

@@ -9,6 +9,7 @@ else of the run.
 import json
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from accredit.reports.calibration_sources import (
     Calibration,
     ValuedRollout,
     calibration_of,
+    counted,
     valued_rollouts,
 )
 from accredit.reports.run_directory import RunDirectory
@@ -61,8 +63,16 @@ def fresh_calibration(path: Path, overrides: Sequence[str]) -> Calibration:
         critic = critic_alone(newest / CRITIC_FOLDER, assembly)
         settle = SETTLEMENTS[run.recipe()["algorithm"]["truncation"]]
         groups = rolled_out(assembly)
-        name = f"{path.name} at step {checkpoint_step(newest)}, held-out problems"
-        return calibration_of(name, *valued(critic, groups, settle))
+        at = f"{run.path.absolute().name} at step {checkpoint_step(newest)}"
+        pairs = valued(critic, groups, settle)
+        found = calibration_of(f"{at}, held-out problems", *pairs)
+        samples, sampling = config.evaluation.samples, config.sampling
+        told = (
+            f"{at}: {len(groups)} held-out problems, {samples} fresh rollouts each at "
+            f"temperature {sampling.temperature:g}, valued by the critic of "
+            f"{(newest / CRITIC_FOLDER).relative_to(path)} alone: {counted(found)}."
+        )
+        return replace(found, told=told)
 
 
 def rolling_out(run: RunDirectory, model: Path, overrides: Sequence[str]) -> RunConfig:

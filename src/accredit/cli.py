@@ -23,13 +23,18 @@ Exit codes: 0 done, 1 the run failed, 2 a mistake in what was asked,
 130 stopped by Ctrl-C, with a checkpoint written once a step is done."""
 
 
+def shown(metavar: str, hint: str = "(optional)") -> Any:
+    """How help shows an argument; by itself it would say `(default: None)`."""
+    return arg(metavar=metavar, help_behavior_hint=hint)
+
+
 @dataclass(frozen=True)
 class Train:
     """Trains a policy from a recipe, or continues a run exactly."""
 
-    recipe: Annotated[Positional[Path | None], arg(metavar="RECIPE")] = None
+    recipe: Annotated[Positional[Path | None], shown("RECIPE")] = None
     """A TOML recipe. Further words override keys: --learner.learning_rate 1e-4."""
-    resume: Annotated[Path | None, arg(metavar="RUN")] = None
+    resume: Annotated[Path | None, shown("RUN")] = None
     """Folder of a run to continue from its newest whole checkpoint."""
     dry_run: Annotated[bool, FlagCreatePairsOff] = False
     """Checks the recipe's keys and values, not its files, and prints it resolved."""
@@ -47,9 +52,9 @@ class Eval:
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
     """A model directory, a run, or `packaged`. Keys may follow: --task.split easy."""
-    task: Annotated[str | None, arg(metavar="TASK")] = None
+    task: Annotated[str | None, shown("TASK")] = None
     """Name of a task, as `accredit tasks` lists them."""
-    recipe: Annotated[Path | None, arg(metavar="RECIPE")] = None
+    recipe: Annotated[Path | None, shown("RECIPE")] = None
     """Takes task and settings from this recipe."""
     json: Annotated[bool, FlagCreatePairsOff] = False
     """Prints one JSON object in place of a table."""
@@ -65,7 +70,7 @@ class Eval:
 class Report:
     """Writes report.html of runs anew and prints their final tables."""
 
-    runs: Annotated[Positional[tuple[Path, ...]], arg(metavar="RUN...")]
+    runs: Annotated[Positional[tuple[Path, ...]], shown("RUN...", "(required)")]
     """Folders of runs."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
@@ -84,15 +89,15 @@ class Calibrate:
     and reference_shown."""
     json: Annotated[bool, FlagCreatePairsOff] = False
     """Prints one JSON object in place of tables."""
-    plot: Annotated[Path | None, arg(metavar="FILE")] = None
+    plot: Annotated[Path | None, shown("FILE")] = None
     """Draws the reliability diagram into this .png or .svg file."""
     seed: int = 0
     """Of the bootstrap."""
-    last: Annotated[int | None, arg(metavar="N")] = None
-    """Reads the newest N steps that the run kept rollouts of, in place of all."""
+    last: Annotated[int | None, shown("N")] = None
+    """Reads the newest N steps that the run kept rollouts of, in place of one."""
     fresh: Annotated[bool, FlagCreatePairsOff] = False
     """Rolls out held-out problems with the run's newest policy, and values them with
-    its newest critic alone. Keys may follow: --evaluation.max_problems 64."""
+    its newest critic alone. Keys may follow it: --evaluation.max_problems 64."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
@@ -113,7 +118,7 @@ class Calibrate:
 class Tasks:
     """Lists the tasks and what can be set about each, or about one."""
 
-    task: Annotated[Positional[str | None], arg(metavar="TASK")] = None
+    task: Annotated[Positional[str | None], shown("TASK")] = None
     """Name of one task."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
@@ -144,7 +149,7 @@ class Lab:
     """How many each statement is tried on."""
     json: Annotated[bool, FlagCreatePairsOff] = False
     """Prints one JSON object in place of a table."""
-    plots: Annotated[Path | None, arg(metavar="DIR")] = None
+    plots: Annotated[Path | None, shown("DIR")] = None
     """Writes a picture per theorem there as well."""
 
     def __call__(self, overrides: Sequence[str]) -> int:

@@ -150,8 +150,11 @@ def calibrate(
     overrides: Sequence[str],
 ) -> int:
     """Compares a critic's values with what came, and prints or draws how far off."""
-    if not fresh:
-        refuse(overrides)
+    if overrides and not fresh:
+        word = overrides[0].partition("=")[0]
+        raise RecipeError(
+            f"calibrate takes no {word!r}; a key of the recipe goes with --fresh"
+        )
     if last is not None and (fresh or last < 1):
         raise RecipeError(
             f"--last must be at least 1 and goes without --fresh, got {last}"
@@ -177,6 +180,8 @@ def calibrate(
         print(json.dumps(group_figures(found.groups), allow_nan=False))
         return DONE
     console().print(calibration_tables(found, seed))
+    if plot is not None:
+        print(f"plot: {plot}")
     return DONE
 
 
@@ -234,15 +239,19 @@ def lab(
             raise ValueError(f"--plots needs a folder, got the file {plots}")
         plots.mkdir(parents=True, exist_ok=True)
     found = list(results(seed, trees))
+    pictures: list[Path] = []
     if plots is not None:
         from accredit.theory.pictures import write_pictures
 
-        write_pictures(plots, seed)
+        pictures = write_pictures(plots, seed)
     if as_json:
         print(json.dumps(as_json_object(found)))
     else:
         console().print(result_table(found, trees))
         console().print(magnitude_table(magnitudes(seed)))
+        for picture in pictures:
+            print(f"plot: {picture}")
+        print(f"{sum(result.ok for result in found)} of {len(found)} hold")
     return DONE if all(result.ok for result in found) else FAILED
 
 

@@ -23,9 +23,11 @@ class Credit:
     """What each sampled token is worth, and what a critic should have said."""
 
     advantages: Float[Tensor, "rollout token"]
-    """Reward units; exactly 0 where not trainable."""
+    """Exactly 0 where not trainable."""
     value_targets: Float[Tensor, "rollout prefix"] | None = None
     """None where the critic has no parameters."""
+    unit: str = "reward"
+    """Of the advantages: reward, which a rule may have normalised, or nats."""
 
 
 @dataclass(frozen=True, eq=False)

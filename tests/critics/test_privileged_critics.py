@@ -109,7 +109,7 @@ def test_a_critic_that_sees_the_answer_learns_what_the_prompt_does_not_tell(
 def test_a_template_needs_someone_who_renders_it(policy: Policy, tmp_path):
     with pytest.raises(ValueError, match=r"a critic with a template needs `show`"):
         critic_of(policy(), template=TEMPLATE)
-    with pytest.raises(ValueError, match=r"template must show the critic the \{prompt"):
+    with pytest.raises(ValueError, match=r"template must hold \{prompt\}"):
         critic_of(policy(), show=three_more, template="Answer: {answer}")
     critic = opinionated(critic_of(policy(), show=three_more, template=TEMPLATE))
     critic.save(tmp_path)

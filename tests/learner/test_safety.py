@@ -198,7 +198,7 @@ def test_too_many_skips_in_a_row_end_the_run_and_name_the_limit(
     poisoned = torch.where(batch.trainable, math.nan, 0.0)
     actor.update_policy(batch, poisoned, replace(GRPO, num_epochs=2), 0)
     with pytest.raises(
-        RuntimeError, match=r"of the policy must .*got 3 steps in a row.*max_consecutive"
+        RuntimeError, match=r"of the policy must .*got 3 steps in a row.*max_consec"
     ):
         actor.update_policy(batch, poisoned, GRPO, 0)
 

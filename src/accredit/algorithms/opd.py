@@ -146,4 +146,4 @@ def distilled_credit(
     A_t = log q(token t) - log p(token t), nats; exactly 0 where not trainable.
     """
     advantages = torch.where(batch.trainable, teacher_logprobs - logprobs, 0.0)
-    return Credit(advantages.detach())
+    return Credit(advantages.detach(), unit="nats")

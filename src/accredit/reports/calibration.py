@@ -27,6 +27,8 @@ from accredit.reports.statistics import resamples
 NUM_RESAMPLES = 2000
 NUM_DECILES = 10
 NUM_BINS = 10
+FEWEST_GROUPS = 5
+"""Below this a bootstrap over groups knows too few to give an interval."""
 
 Numbers = Float[np.ndarray, " _"]
 Interval = tuple[float, float]
@@ -119,7 +121,7 @@ class ReliabilityPoint:
     value: float
     outcome: float
     interval: Interval | None
-    """Of the outcome; None for prefixes of a single group."""
+    """Of the outcome; None where fewer than `FEWEST_GROUPS` groups are in the bin."""
 
 
 def reliability(
@@ -128,15 +130,15 @@ def reliability(
     groups: Int[Tensor, " pair"],
     seed: int,
 ) -> list[ReliabilityPoint]:
-    """Mean outcome by value, in ten bins, empty ones left out.
+    """Mean outcome by value, in ten bins from the lowest value to the highest.
 
-    The bins span [0, 1], or more where a value or an outcome lies outside it.
+    Empty ones are left out.
     """
     if not len(values):
         return []
-    low = min(0.0, float(values.min()), float(outcomes.min()))
-    high = max(1.0, float(values.max()), float(outcomes.max()))
-    places = ((values - low) / (high - low) * NUM_BINS).long().clamp(0, NUM_BINS - 1)
+    low = float(values.min())
+    width = (float(values.max()) - low) / NUM_BINS or 1.0
+    places = ((values - low) / width).long().clamp(0, NUM_BINS - 1)
     prefixes = ValuedPrefixes(values, outcomes, places, groups)
     sums = _sums(prefixes, places, NUM_BINS)
     means = _resampled(sums, seed, _mean_outcomes)
@@ -144,8 +146,8 @@ def reliability(
     for place in range(NUM_BINS):
         count, value, outcome = sums[:, place, :3].sum(0)
         if count:
-            several = int((sums[:, place, 0] > 0).sum()) > 1
-            interval = _quantiles(means[:, place]) if several else None
+            enough = int((sums[:, place, 0] > 0).sum()) >= FEWEST_GROUPS
+            interval = _quantiles(means[:, place]) if enough else None
             points.append(
                 ReliabilityPoint(int(count), value / count, outcome / count, interval)
             )
@@ -182,8 +184,11 @@ def _prefix_figures(prefixes: ValuedPrefixes, kept: Bool[Tensor, " prefix"]) -> 
 
 
 def _intervals(values: Numbers, rewards: Numbers, seed: int) -> dict[str, Interval]:
-    """Of the figures of groups; empty where one group or none is too few."""
-    if len(values) < 2:
+    """Of the figures of groups, and of `excess`: MAE less the constant's, paired.
+
+    Empty where the groups are too few.
+    """
+    if len(values) < FEWEST_GROUPS:
         return {}
     drawn: dict[str, list[np.ndarray]] = {}
     for index in resamples(len(values), seed, NUM_RESAMPLES):
@@ -192,11 +197,13 @@ def _intervals(values: Numbers, rewards: Numbers, seed: int) -> dict[str, Interv
         centred_v, centred_r = (x - x.mean(1, keepdims=True) for x in (v, r))
         spread = np.sqrt((centred_v**2).sum(1) * (centred_r**2).sum(1))
         products = (centred_v * centred_r).sum(1)
+        mae, constant = np.abs(errors).mean(1), np.abs(centred_r).mean(1)
         for name, found in (
-            ("mae", np.abs(errors).mean(1)),
+            ("mae", mae),
             ("bias", errors.mean(1)),
             ("correlation", _ratio(products, spread)),
-            ("constant_mae", np.abs(centred_r).mean(1)),
+            ("constant_mae", constant),
+            ("excess", mae - constant),
         ):
             drawn.setdefault(name, []).append(found)
     found = {name: _quantiles(np.concatenate(parts)) for name, parts in drawn.items()}
@@ -259,13 +266,17 @@ def _errors(sums: np.ndarray) -> np.ndarray:
 def _error_intervals(
     sums: Float[np.ndarray, "group place 7"], seed: int
 ) -> list[dict[str, Interval]]:
-    """For every place, the intervals of its figures; empty with one group."""
+    """For every place, the intervals of its figures; empty with too few groups."""
     names = ("mae", "bias", "explained_variance", "correlation")
-    if len(sums) < 2:
-        return [{} for _ in range(sums.shape[1])]
+    enough = (sums[..., 0] > 0).sum(0) >= FEWEST_GROUPS
+    if not enough.any():
+        return [{} for _ in enough]
     drawn = _resampled(sums, seed, _errors)
-    rows = []
+    rows: list[dict[str, Interval]] = []
     for place in range(sums.shape[1]):
+        if not enough[place]:
+            rows.append({})
+            continue
         found = {n: _quantiles(drawn[:, place, i]) for i, n in enumerate(names)}
         rows.append({name: interval for name, interval in found.items() if interval})
     return rows

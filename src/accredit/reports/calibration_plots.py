@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 SUFFIXES = (".png", ".svg")
 SIDE, GAP, LABELS, BELOW, ABOVE = 3.6, 1.1, 1.7, 0.6, 0.45
 """Inches: of a square panel, between two, right of it, and around it."""
+TITLE = 0.35
+"""Inches for the name of what was read."""
+CORNER = 0.6
+"""Of [0, 1]: where everything lies within less, the axes are fitted to it."""
+FAINT = 0.3
+"""Opacity of a bin with too few groups for an interval."""
 KINDS = (
     ("f=0", "rewards alone", MUTED),
     ("0<f<1", "critic in part", SERIES[1]),
@@ -63,31 +69,33 @@ def require_picture(path: Path) -> None:
 def calibration_figure(calibration: Calibration, seed: int) -> "Figure":
     """Reliability of the groups, or of prefixes beside their error along the way."""
     if calibration.prefixes is not None:
-        return prefix_figure(calibration.prefixes, seed)
+        return prefix_figure(calibration.prefixes, seed, calibration.name)
     with house_style():
-        figure, (axes,) = _panels(1)
+        figure, (axes,) = _panels(1, calibration.name)
         _draw_groups(axes, calibration.groups, seed)
     return figure
 
 
-def prefix_figure(prefixes: ValuedPrefixes, seed: int) -> "Figure":
+def prefix_figure(prefixes: ValuedPrefixes, seed: int, title: str = "") -> "Figure":
     """Reliability of all prefixes, beside their error along the rollouts."""
     with house_style():
-        figure, (left, right) = _panels(2)
+        figure, (left, right) = _panels(2, title)
         points = reliability(prefixes.values, prefixes.outcomes, prefixes.groups, seed)
-        _draw_diagonal(left, points)
+        _draw_diagonal(left, _reach(points))
         _draw_bins(left, points)
-        _name(left, "value of the prefix", "mean outcome")
+        _name(left, f"value; {_largest(points, 'prefixes')}", "mean outcome")
         _draw_deciles(right, list(prefix_rows(prefixes, seed).values())[1:])
     return figure
 
 
-def _panels(count: int) -> "tuple[Figure, list[Axes]]":
+def _panels(count: int, title: str) -> "tuple[Figure, list[Axes]]":
     from matplotlib.figure import Figure
 
     width = 0.6 + count * SIDE + (count - 1) * GAP + LABELS
-    height = BELOW + SIDE + ABOVE
+    height = BELOW + SIDE + ABOVE + (TITLE if title else 0.0)
     figure = Figure(figsize=(width, height))
+    if title:
+        figure.text(0.6 / width, 1.0 - 0.3 / height, title, fontsize=11)
     panels = [
         figure.add_axes(
             (
@@ -108,7 +116,8 @@ def _draw_groups(axes: "Axes", groups: ValuedGroups, seed: int) -> None:
     valued = ~sections["f=0"] if bool((~sections["f=0"]).any()) else sections["all"]
     values, rewards = groups.mean_values[valued], groups.mean_rewards[valued]
     points = reliability(values, rewards, torch.arange(len(values)), seed)
-    _draw_diagonal(axes, points)
+    dots = [*groups.mean_values.tolist(), *groups.mean_rewards.tolist()]
+    _draw_diagonal(axes, [*_reach(points), *dots])
     height = 0.97
     for name, label, colour in KINDS:
         kept = sections[name]
@@ -130,28 +139,43 @@ def _draw_groups(axes: "Axes", groups: ValuedGroups, seed: int) -> None:
             )
             height -= 0.065
     axes.annotate(
-        "bins of f > 0, 95%" if len(values) < len(groups.shares) else "bins, 95%",
-        (1.03, height),
+        ("bins of f > 0, 95%" if len(values) < len(groups.shares) else "bins, 95%")
+        + f"\n{_largest(points, 'groups')}",
+        (1.03, height + 0.03),
         xycoords="axes fraction",
         color=INK,
-        va="center",
+        va="top",
     )
     _draw_bins(axes, points, INK)
     _name(axes, "mean value of the group", "mean reward of the group")
 
 
-def _draw_diagonal(axes: "Axes", points: list[ReliabilityPoint]) -> None:
-    ends = [0.0, 1.0, *(x for point in points for x in (point.value, point.outcome))]
-    low, high = min(ends), max(ends)
-    room = 0.03 * (high - low)
+def _reach(points: list[ReliabilityPoint]) -> list[float]:
+    """All that is drawn of some bins, on either axis."""
+    ends = [x for point in points for x in (point.value, point.outcome)]
+    return [*ends, *(x for point in points for x in point.interval or ())]
+
+
+def _largest(points: list[ReliabilityPoint], unit: str) -> str:
+    """What the size of a dot stands for."""
+    return f"largest dot: {max((p.count for p in points), default=0):,} {unit}"
+
+
+def _draw_diagonal(axes: "Axes", drawn: list[float]) -> None:
+    """Where a value is what it promises, over [0, 1] or the corner that is used."""
+    low, high = min(drawn, default=0.0), max(drawn, default=1.0)
+    if high - low >= CORNER or high == low:
+        low, high = min(low, 0.0), max(high, 1.0)
+    room = 0.05 * (high - low)
+    low, high = low - room, high + room
     axes.plot([low, high], [low, high], color=MUTED, linewidth=1.0, dashes=(2, 3))
     for text, place in (("hoped too little", "left"), ("hoped too much", "right")):
         at = (0.03, 0.93) if place == "left" else (0.97, 0.09)
         axes.annotate(
             text, at, xycoords="axes fraction", ha=place, color=MUTED, fontsize=8
         )
-    axes.set_xlim(low - room, high + room)
-    axes.set_ylim(low - room, high + room)
+    axes.set_xlim(low, high)
+    axes.set_ylim(low, high)
 
 
 def _draw_bins(
@@ -159,15 +183,18 @@ def _draw_bins(
 ) -> None:
     """A dot a bin, as large as the bin is full, with the interval of its outcome."""
     fullest = max((point.count for point in points), default=1)
+    known = [point for point in points if point.interval is not None]
     axes.plot(
-        [point.value for point in points],
-        [point.outcome for point in points],
+        [point.value for point in known],
+        [point.outcome for point in known],
         color=colour,
         linewidth=1.4,
     )
     for point in points:
         size = SMALLEST_DOT + LARGEST_DOT * point.count / fullest
-        axes.scatter(point.value, point.outcome, s=size, color=colour, zorder=3)
+        alpha = FAINT if point.interval is None else 1.0
+        at = (point.value, point.outcome)
+        axes.scatter(*at, s=size, color=colour, alpha=alpha, linewidth=0, zorder=3)
         if point.interval is not None:
             axes.plot([point.value] * 2, point.interval, color=colour, linewidth=1.2)
 

@@ -8,7 +8,7 @@ compared with.
 import csv
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -39,6 +39,22 @@ class Calibration:
     """None for a table, whose groups are all it holds."""
     num_open: int = 0
     """Verified rollouts that are left out: their outcome is a critic's own word."""
+    num_rollouts: int | None = None
+    """That are compared; None for a table, which does not tell."""
+    told: str = ""
+    """What was read, in a sentence."""
+
+    @property
+    def single(self) -> bool:
+        """Whether every group is one rollout, whose mean reward is its luck."""
+        return self.num_rollouts == len(self.groups.shares)
+
+    @property
+    def without_critic(self) -> bool:
+        """Whether nothing was valued at all: no critic, and a baseline of 0."""
+        values = None if self.prefixes is None else self.prefixes.values
+        valued = bool((self.groups.shares > 0.0).any())
+        return values is not None and not valued and not bool(values.any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +77,9 @@ class ValuedRollout:
 def read_source(path: Path, last: int | None = None) -> Calibration:
     """From a run's folder or a CSV file.
 
+    Args:
+        last: Newest kept steps of a run that are read; one unless told otherwise.
+
     Raises:
         ValueError: it is neither, or holds what cannot be compared.
     """
@@ -70,7 +89,7 @@ def read_source(path: Path, last: int | None = None) -> Calibration:
             raise ValueError(
                 f"calibrate needs a run or a CSV file, got the folder {path}"
             )
-        return read_run(run, last)
+        return read_run(run, 1 if last is None else last)
     if not path.is_file():
         raise ValueError(f"calibrate needs a run or a CSV file, got no file {path}")
     if last is not None:
@@ -88,6 +107,7 @@ def read_table(path: Path) -> Calibration:
     if not rows:
         raise ValueError(f"{path} must hold a group, got a header and no rows")
     rewards, values, shares, references = zip(*rows, strict=True)
+    groups = f"{len(rows)} group{'s' if len(rows) > 1 else ''}"
     return Calibration(
         path.name,
         ValuedGroups(
@@ -96,14 +116,15 @@ def read_table(path: Path) -> Calibration:
             torch.tensor(shares, dtype=torch.float64),
             torch.tensor(references) == 1.0,
         ),
+        told=f"{groups} of the table {path.name}.",
     )
 
 
-def read_run(run: RunDirectory, last: int | None = None) -> Calibration:
+def read_run(run: RunDirectory, last: int = 1) -> Calibration:
     """Pairs from the rollouts that a run kept.
 
     Args:
-        last: Newest kept steps that are read; None reads all.
+        last: Newest kept steps that are read.
 
     Raises:
         ValueError: no rollouts were kept, or a row lacks what is read.
@@ -114,12 +135,25 @@ def read_run(run: RunDirectory, last: int | None = None) -> Calibration:
             f"{run.path} must hold rollouts/step-*.jsonl.zst, got none; train with "
             "--checkpoint.rollouts_every above 0, or ask with --fresh"
         )
-    chosen = steps if last is None else steps[-last:]
+    chosen = steps[-last:]
     first, newest = chosen[0], chosen[-1]
     span = f"step {newest}" if first == newest else f"steps {first} to {newest}"
     found = [r for step in chosen for r in _valued(run, step)]
     known = [r for r in found if r is not None]
-    return calibration_of(f"{run.path.name}, {span}", known, len(found) - len(known))
+    name = f"{run.path.absolute().name}, {span}"
+    pairs = calibration_of(name, known, len(found) - len(known))
+    kept = f" ({len(chosen)} of {len(steps)} kept)" if len(steps) > 1 else ""
+    valued = bool((pairs.groups.shares > 0.0).any())
+    whose = ", as the critic valued them before it learned from them" if valued else ""
+    return replace(pairs, told=f"{name}{kept}: {counted(pairs)}{whose}.")
+
+
+def counted(found: Calibration) -> str:
+    """How many rollouts and groups are compared."""
+    rollouts, groups = found.num_rollouts or 0, len(found.groups.shares)
+    each = "in a group of its own" if rollouts == 1 else "each a group of its own"
+    many = f"{rollouts} rollout{'' if rollouts == 1 else 's'}"
+    return f"{many}, {each}" if found.single else f"{many} in {groups} groups"
 
 
 def calibration_of(
@@ -172,6 +206,7 @@ def calibration_of(
         valued(by_group(values, spread)),
         ValuedPrefixes(values, outcomes.repeat_interleave(lengths), deciles, spread),
         num_open,
+        len(rollouts),
     )
 
 

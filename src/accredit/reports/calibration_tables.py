@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from accredit.reports.calibration import (
+    FEWEST_GROUPS,
     Interval,
     Row,
     group_rows,
@@ -27,7 +28,8 @@ SECTIONS = {
 NOTE = (
     "Below each figure its 95% interval, from a bootstrap over groups. f: share of a "
     "group that a critic valued; where f = 0, rewards or a baseline stand in for one. "
-    "Constant: the error of saying the mean reward of everything."
+    "Constant: the error of saying the mean reward of everything. –: fewer than "
+    f"{FEWEST_GROUPS} groups, too few for an interval."
 )
 LEFT_OUT = (
     "truncated rollouts are left out, whose outcome is the critic's own word: this "
@@ -37,6 +39,13 @@ NO_CRITIC = (
     "No critic valued these groups: rewards or a baseline stand in for one, and the "
     "figures tell nothing about how far a critic can be trusted."
 )
+WITHOUT_CRITIC = (
+    "This run has no critic: nothing valued its rollouts, and its baseline is 0."
+)
+SINGLE = (
+    "Each group is one rollout, and its reward a draw of luck: its MAE can be lower "
+    "for saying 0 of everything than for an exact critic, so do not judge by it."
+)
 
 
 def calibration_tables(calibration: Calibration, seed: int) -> "Group":
@@ -44,45 +53,95 @@ def calibration_tables(calibration: Calibration, seed: int) -> "Group":
     from rich.console import Group, RenderableType
     from rich.text import Text
 
-    rows = group_rows(calibration.groups, seed)
-    at = "mean reward of a group and its value"
-    throughout = calibration.groups_throughout
-    said = verdict(valued_row(calibration.groups, seed), len(calibration.groups.shares))
+    said = verdict(calibration, seed)
     if calibration.num_open:
         said += f" {calibration.num_open} {LEFT_OUT}"
-    parts: list[RenderableType] = [Text(said), Text("")]
-    parts.append(group_table(rows, at + (" at the prompt" if throughout else "")))
+    parts: list[RenderableType] = [Text(said), Text(f"Read: {calibration.told}")]
+    if calibration.without_critic:
+        return Group(*parts)
+    at = "mean reward of a group and its value"
+    throughout = calibration.groups_throughout
+    rows = group_rows(calibration.groups, seed)
+    tables = [group_table(rows, at + (" at the prompt" if throughout else ""))]
     if throughout is not None:
-        parts += [
-            Text(""),
-            group_table(group_rows(throughout, seed), at + " throughout"),
-        ]
+        tables.append(group_table(group_rows(throughout, seed), at + " throughout"))
     if calibration.prefixes is not None:
-        parts += [Text(""), prefix_table(prefix_rows(calibration.prefixes, seed))]
+        tables.append(prefix_table(prefix_rows(calibration.prefixes, seed)))
+    for table in tables:
+        parts += [Text(""), table]
     return Group(*parts, Text(""), Text(NOTE, style="dim"))
 
 
-def verdict(row: Row | None, num_groups: int) -> str:
-    """What the figures of the groups that a critic valued say, in a sentence."""
+def verdict(calibration: Calibration, seed: int) -> str:
+    """What the figures of the groups that a critic valued say, in a sentence or two."""
+    if calibration.without_critic:
+        return WITHOUT_CRITIC
+    row = valued_row(calibration.groups, seed)
     if row is None:
         return NO_CRITIC
+    if calibration.single and calibration.prefixes is not None:
+        everywhere = prefix_rows(calibration.prefixes, seed)["all"]
+        return f"{foresight(everywhere, row)}; {lean(row)} {SINGLE}"
+    return f"{error(row, len(calibration.groups.shares))}; {lean(row)}"
+
+
+def foresight(prefixes: Row, groups: Row) -> str:
+    """Of single rollouts, whose luck no critic foresees: what is explained at all."""
+    figures, intervals = prefixes.figures, prefixes.intervals
+    explained, related = figures["explained_variance"], figures["correlation"]
+    if explained is None:
+        return "All outcomes are equal, so that there was nothing to explain"
+    shown = decimal(explained) + _bracket(intervals.get("explained_variance"))
+    told = f"Explained variance {shown}"
+    if related is not None:
+        told += f", correlation {decimal(related)}"
+        told += _bracket(intervals.get("correlation"))
+    ends = intervals.get("explained_variance")
+    beaten = None if ends is None else (-ends[1], -ends[0])
+    return f"{told} over all prefixes: {_against_constant(beaten, groups)}"
+
+
+def error(row: Row, num_groups: int) -> str:
+    """How far off mean values are from mean rewards, against saying one number."""
     valued = row.figures["groups"]
     among = "" if valued == num_groups else f" over the {valued} groups with f > 0"
-    error, constant = row.figures["mae"], row.figures["constant_mae"]
-    lean, interval = row.figures["bias"], row.intervals.get("bias")
-    assert error is not None and constant is not None and lean is not None
-    beaten = "better" if error < constant else "no better"
-    sentence = (
-        f"Off by {decimal(error)} on average{among}, {beaten} than a constant, which "
-        f"is off by {decimal(constant)};"
+    beaten = _against_constant(row.intervals.get("excess"), row)
+    return (
+        f"Off by {decimal(row.figures['mae'])} on average{among}, {beaten}, which is "
+        f"off by {decimal(row.figures['constant_mae'])}"
     )
+
+
+def lean(row: Row) -> str:
+    """Whether too much or too little was promised, as far as can be told."""
+    bias, interval = row.figures["bias"], row.intervals.get("bias")
+    assert bias is not None
     if interval is None:
-        return f"{sentence} one group leaves its bias open."
+        few = row.figures["groups"]
+        groups = "one group leaves" if few == 1 else f"{few} groups leave"
+        return f"{groups} its bias open."
     low, high = interval
     if low <= 0.0 <= high:
-        return f"{sentence} no clear bias."
-    much = "much" if lean > 0 else "little"
-    return f"{sentence} hopes too {much}, by {decimal(abs(lean))}."
+        return "no clear bias."
+    much = "much" if bias > 0 else "little"
+    return f"hopes too {much}, by {decimal(abs(bias))}."
+
+
+def _against_constant(excess: Interval | None, row: Row) -> str:
+    """Better or worse only where the interval of the difference leaves out 0."""
+    if excess is not None and excess[1] < 0.0:
+        return "better than a constant"
+    if excess is not None and excess[0] > 0.0:
+        return "worse than a constant"
+    few = row.figures["groups"]
+    groups = "one group tells" if few == 1 else f"{few} groups tell"
+    return f"no better or worse, as far as {groups}, than a constant"
+
+
+def _bracket(interval: Interval | None) -> str:
+    if interval is None:
+        return ""
+    return f" [{decimal(interval[0])}, {decimal(interval[1])}]"
 
 
 def group_table(rows: Mapping[str, Row], title: str) -> "Group":
@@ -143,7 +202,7 @@ def _table(
         figures = [_shown(row.figures[key], with_sign) for _, key, with_sign in columns]
         ends = [_ends(row.intervals.get(key), signs) for _, key, signs in columns]
         table.add_row(Text(name), str(row.figures[count_key]), *figures)
-        if any(ends):
+        if row.figures[count_key]:
             table.add_row("", "", *(Text(end, style="dim") for end in ends))
     return Group(Text(title, style="bold"), table)
 
@@ -154,5 +213,5 @@ def _shown(value: float | int | None, with_sign: bool) -> str:
 
 def _ends(interval: Interval | None, with_sign: bool) -> str:
     if interval is None:
-        return ""
+        return "–"
     return "..".join(_shown(end, with_sign) for end in interval)

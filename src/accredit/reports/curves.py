@@ -93,7 +93,8 @@ CRITIC_CURVES: tuple[Curve, ...] = (
     ),
     (
         "Error",
-        "Bias is value minus outcome: above 0 the critic hopes too much.",
+        "Bias is value minus outcome: above 0 the critic hopes too much. Wins − losses "
+        "is the mean value in successes less that in failures.",
         partial(
             curves,
             lines=(

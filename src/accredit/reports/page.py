@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accredit.reports.alarms import warning_lines
+from accredit.reports.calibration import FEWEST_GROUPS
 from accredit.reports.calibration_plots import prefix_figure
 from accredit.reports.calibration_sources import read_run
 from accredit.reports.curves import CRITIC_CURVES, CURVES, Curve
@@ -26,12 +27,20 @@ from accredit.reports.plots import (
 )
 from accredit.reports.run_directory import RunDirectory, without_secrets
 from accredit.reports.samples import (
+    advantage_scale,
+    advantage_unit,
     chosen_rollouts,
     credit_scale,
     printable,
     sample_view,
 )
-from accredit.reports.summary import decimal, summary_rows, totals
+from accredit.reports.summary import (
+    decimal,
+    nothing_valued,
+    num_critic_only,
+    summary_rows,
+    totals,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,7 +89,9 @@ def report_page(run: RunDirectory) -> str:
     recipe, environment = run.recipe(), run.environment()
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
     rollouts = _shown_rollouts(run, recipe)
-    scale = credit_scale(row for _, row in rollouts)
+    rows = [row for _, row in rollouts]
+    scale, scale_of_credit = advantage_scale(rows), credit_scale(rows)
+    critic_curves = () if nothing_valued(metrics) else CRITIC_CURVES
     loader = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -97,13 +108,16 @@ def report_page(run: RunDirectory) -> str:
         rows=summary_rows(metrics, evaluations),
         learning=_learning_charts(evaluations),
         charts=_charts(CURVES, "curve", metrics),
-        critic_charts=_charts(CRITIC_CURVES, "critic", metrics),
+        critic_charts=_charts(critic_curves, "critic", metrics),
+        warmup=_warmup(metrics),
         reliability=_reliability(run),
         stages=_stage_shares(metrics),
         time_chart=_drawn(time_split(metrics), "time", "seconds a step by stage"),
-        samples=[sample_view(title, row, scale) for title, row in rollouts],
+        samples=[sample_view(t, row, scale, scale_of_credit) for t, row in rollouts],
         scale=decimal(scale, 3),
-        commands=_commands(run, environment),
+        unit=advantage_unit(rows),
+        scale_of_credit=None if scale_of_credit is None else decimal(scale_of_credit),
+        commands=_commands(run, recipe, environment),
         recipe=json.dumps(without_secrets(recipe), indent=2, ensure_ascii=False),
         environment=json.dumps(environment, indent=2, ensure_ascii=False),
         style=Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
@@ -209,11 +223,12 @@ def _reliability(run: RunDirectory) -> Chart | None:
         return None
     if found.prefixes is None or not bool((found.groups.shares > 0.0).any()):
         return None
-    drawn = _drawn(prefix_figure(found.prefixes, 0), "reliability", "outcome by value")
+    figure = prefix_figure(found.prefixes, 0)
+    drawn = _drawn(figure, "reliability", "outcome by value")
     caption = (
         f"Step {steps[-1]}, over all prefixes; intervals of 95% from a bootstrap over "
-        "groups. A dot is as large as its bin is full. On the line, a value is what "
-        "it promises."
+        "groups. On the dashed line a value is what it promises. Faint: fewer than "
+        f"{FEWEST_GROUPS} groups in the bin, too few for an interval."
     )
     if found.num_open:
         caption += f" {found.num_open} truncated rollouts have no known outcome."
@@ -246,14 +261,23 @@ def _shown_rollouts(run: RunDirectory, recipe: Row) -> list[tuple[str, Row]]:
     return [(title, dict(row)) for title, row in shown]
 
 
-def _commands(run: RunDirectory, environment: Row) -> list[str]:
+def _warmup(metrics: Sequence[Row]) -> str:
+    """How many steps the critic learned alone; empty where none."""
+    alone = num_critic_only(metrics)
+    steps = "1 step" if alone == 1 else f"{alone} steps"
+    return f"In {steps}, shaded, the critic learned alone." if alone else ""
+
+
+def _commands(run: RunDirectory, recipe: Row, environment: Row) -> list[str]:
+    """What to type where the run was started."""
     git, versions = environment.get("git") or {}, environment.get("versions") or {}
     lines = [f"git checkout {git['commit']}"] if git.get("commit") else []
     if not lines and versions.get("accredit"):
         lines = [f"pip install accredit=={versions['accredit']}"]
-    name = run.path.name
-    recipe, again = shlex.quote(f"{name}/recipe.json"), shlex.quote(f"{name}-again")
-    return [*lines, f"accredit train {recipe} --name {again}"]
+    name, folder = run.path.absolute().name, recipe.get("runs_folder")
+    started = Path(folder) / name if isinstance(folder, str) else run.path
+    path, again = str(started / "recipe.json"), f"{name}-again"
+    return [*lines, shlex.join(["accredit", "train", path, "--name", again])]
 
 
 def _sha256(text: str) -> str:

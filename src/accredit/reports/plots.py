@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from accredit.reports.summary import CRITIC_ONLY
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -119,6 +121,7 @@ def curves(
             low, high = edges
             axes.fill_between(steps, low, high, color=SERIES[0], alpha=0.1, linewidth=0)
         ends = _draw(axes, steps, columns)
+        _show_steps(axes, metrics)
         axes.set_ylim(*_limits(np.concatenate([*columns.values(), *edges])))
         label_ends(axes, ends)
         _name_axes(axes, "step", ylabel)
@@ -139,6 +142,7 @@ def logarithmic_curves(
     with house_style():
         figure, axes = _canvas(*NARROW)
         ends = _draw(axes, _column(metrics, "step"), columns)
+        _show_steps(axes, metrics)
         axes.set_yscale("log")
         # Names between the powers of ten are too wide for the margin.
         axes.yaxis.set_minor_formatter(NullFormatter())
@@ -285,6 +289,17 @@ def _draw(
         axes.plot(x, smooth, color=colour, marker=marker)
         ends.append((float(smooth[np.isfinite(smooth)][-1]), label, colour))
     return ends
+
+
+def _show_steps(axes: "Axes", metrics: Sequence[Row]) -> None:
+    """All steps of the run, those in which the critic learned alone shaded."""
+    steps = _column(metrics, "step")
+    room = 0.03 * max(float(steps.max() - steps.min()), 1.0)
+    axes.set_xlim(float(steps.min()) - room, float(steps.max()) + room)
+    alone = steps[[bool(row.get(CRITIC_ONLY)) for row in metrics]]
+    if len(alone):
+        left, right = float(alone.min()), float(alone.max()) + 0.5
+        axes.axvspan(left - 0.5, right, color=GRID, alpha=0.5, linewidth=0, zorder=0)
 
 
 def label_ends(axes: "Axes", ends: Sequence[tuple[float, str, str]]) -> None:

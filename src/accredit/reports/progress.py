@@ -24,6 +24,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from accredit.reports.summary import (
+    CRITIC_ONLY,
     decimal,
     si,
     summary_rows,
@@ -146,12 +147,19 @@ def status_line(
 ) -> str:
     """`reward 0.412  eval 0.380  len 36  2.1k tok/s  672 GFLOP  3 min left`.
 
+    Where a critic valued the step, its explained variance stands in for the evaluation,
+    which has a line of its own; a step in which it learned alone says so.
+
     Args:
         width: Characters at hand; parts that do not fit are dropped, `DROPPED_FIRST`
             in its order. None drops nothing.
     """
     parts = {"reward": f"reward {decimal(metrics.get('reward/mean'))}"}
-    if evaluation:
+    if metrics.get(CRITIC_ONLY):
+        parts["alone"] = "critic alone"
+    if metrics.get("critic/valued_share"):
+        parts["critic"] = f"ev {decimal(metrics.get('critic/explained_variance'), 2)}"
+    elif evaluation:
         parts["evaluation"] = f"eval {evaluation}"
     length, rate = metrics.get("length/mean"), metrics.get("tokens/per_s")
     if length is not None:

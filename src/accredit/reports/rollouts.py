@@ -5,13 +5,14 @@ One row a rollout, per-token lists aligned with `token_ids` (`values` has one mo
   num_prompt_tokens token_ids sampled sampling_logprobs old_logprobs logprobs entropies
   values advantages value_targets new_logprobs ratios accepted
   reward shaped_reward outcome_known reason parts stop_reason policy_versions
-  share_f reference_shown
+  share_f reference_shown advantage_unit
 `old_logprobs`, `logprobs` and `entropies` are null where the update was skipped;
 `value_targets`, aligned with `values`, where the critic has no parameters;
 `new_logprobs`, `ratios` (new policy over old) and `accepted` where no pass was spent on
 the policy's change. `outcome_known` is 0 where nothing was verified, or `shaped_reward`
 is a critic's word; `share_f` is 1 where a critic valued the rollout, 0 where rewards or
 a baseline stand in for one; `reference_shown` is 1 where that critic saw the answer.
+`advantage_unit` is reward, which the algorithm may have normalised, or nats.
 Numbers are rounded to six decimals.
 """
 
@@ -74,6 +75,7 @@ def rollout_rows(record: Record, step: int, decode: Decode) -> Iterator[dict[str
                 "policy_versions": list(rollout.policy_versions),
                 "share_f": float(record.valued_by_critic),
                 "reference_shown": int(record.reference_shown),
+                "advantage_unit": record.credit.unit,
             } | _token_columns(record, row, len(ids))
             row += 1
 

@@ -1,4 +1,8 @@
-"""Sample rollouts for a page: which to show, and each token with its credit.
+"""Sample rollouts for a page: which to show, and what each token was worth.
+
+Two numbers a token: its advantage, which the policy was paid, and its credit, V before
+the next token minus V before it, with the outcome after the last. The second exists
+only where a critic valued the rollout.
 
 Completions are untrusted: their text is made printable here and escaped by the
 template.
@@ -6,6 +10,7 @@ template.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -30,11 +35,15 @@ class TokenView:
 
     text: str
     kind: str
-    """up, down or none by the sign of its credit; given where not sampled."""
+    """up, down or none by the sign of its advantage; given where not sampled."""
     strength: float
     """Of the background, 0 to 1."""
     note: str
     """What hovering shows."""
+    credit_kind: str = "none"
+    """gain, loss or none by the sign of its credit."""
+    credit_strength: float = 0.0
+    """Of the background where tokens are coloured by credit, 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -68,19 +77,52 @@ def chosen_rollouts(rows: Iterable[Row], seed: int) -> dict[str, Row]:
     return shown
 
 
-def credit_scale(rows: Iterable[Row]) -> float:
-    """|credit| drawn in full colour: exceeded by two of a hundred sampled tokens."""
-    sizes = [
-        abs(credit)
-        for row in rows
-        for credit, sampled in zip(row["advantages"], row["sampled"], strict=True)
-        if sampled and credit is not None
-    ]
-    return max(float(np.quantile(sizes, 0.98)), 1e-9) if sizes else 1.0
+def advantage_scale(rows: Iterable[Row]) -> float:
+    """|advantage| drawn in full colour: exceeded by two of a hundred tokens."""
+    return _full_colour((row, row["advantages"]) for row in rows)
 
 
-def sample_view(title: str, row: Row, scale: float) -> Sample:
-    """One row of a rollout file, ready for the template."""
+def credit_scale(rows: Iterable[Row]) -> float | None:
+    """|credit| drawn in full colour; None where no critic valued a rollout."""
+    columns = [(row, step_credits(row)) for row in rows]
+    known = [(row, credits) for row, credits in columns if credits is not None]
+    return _full_colour(known) if known else None
+
+
+def advantage_unit(rows: Iterable[Row]) -> str:
+    """The one unit of all rows, where they have one that the reward does not set."""
+    units = {row.get("advantage_unit", "reward") for row in rows}
+    return units.pop() if len(units) == 1 else "reward"
+
+
+def step_credits(row: Row) -> list[float] | None:
+    """V before the next sampled token, or the outcome, minus V before each.
+
+    0 at tokens that were not sampled, and at the last one where nothing was verified.
+    None where no critic valued the rollout.
+    """
+    if not row.get("share_f"):
+        return None
+    values = [value or 0.0 for value in row["values"]]
+    sampled = [t for t, chosen in enumerate(row["sampled"]) if chosen]
+    credits = [0.0] * len(row["sampled"])
+    for t, following in pairwise(sampled):
+        credits[t] = values[following] - values[t]
+    if sampled and row["reward"] is not None:
+        credits[sampled[-1]] = row["shaped_reward"] - values[sampled[-1]]
+    return credits
+
+
+def sample_view(
+    title: str, row: Row, scale: float, scale_of_credit: float | None = None
+) -> Sample:
+    """One row of a rollout file, ready for the template.
+
+    Args:
+        scale: |advantage| in full colour.
+        scale_of_credit: |credit| in full colour; None colours nothing by it.
+    """
+    credits = step_credits(row)
     start = row["num_prompt_tokens"]
     end = min(len(row["tokens"]), start + MOST_TOKENS)
     reward = row["reward"]
@@ -95,7 +137,10 @@ def sample_view(title: str, row: Row, scale: float) -> Sample:
         title=f"{title} of step {row['step']}",
         facts=tuple((name, printable(fact)) for name, fact in facts if fact),
         prompt=printable(row["prompt"]),
-        tokens=tuple(_token_view(row, t, scale) for t in range(start, end)),
+        tokens=tuple(
+            _token_view(row, t, scale, credits, scale_of_credit)
+            for t in range(start, end)
+        ),
         num_hidden=len(row["tokens"]) - end,
     )
 
@@ -105,20 +150,53 @@ def printable(text: str) -> str:
     return without_lone_surrogates(text).translate(HIDDEN)
 
 
-def _token_view(row: Row, t: int, scale: float) -> TokenView:
+def _full_colour(columns: Iterable[tuple[Row, Sequence[float | None]]]) -> float:
+    sizes = [
+        abs(amount)
+        for row, column in columns
+        for amount, sampled in zip(column, row["sampled"], strict=True)
+        if sampled and amount is not None
+    ]
+    return max(float(np.quantile(sizes, 0.98)), 1e-9) if sizes else 1.0
+
+
+def _token_view(
+    row: Row,
+    t: int,
+    scale: float,
+    credits: Sequence[float] | None,
+    scale_of_credit: float | None,
+) -> TokenView:
     text = printable(row["tokens"][t]).replace("\n", "↵\n")
     if not row["sampled"][t]:
         return TokenView(text, "given", 0.0, "observation: not chosen by the policy")
-    credit = row["advantages"][t] or 0.0
-    kind = "up" if credit > 0 else "down" if credit < 0 else "none"
-    return TokenView(text, kind, min(abs(credit) / scale, 1.0), _note(row, t, credit))
+    paid = row["advantages"][t] or 0.0
+    kind = "up" if paid > 0 else "down" if paid < 0 else "none"
+    strength = min(abs(paid) / scale, 1.0)
+    note = _note(row, t, paid, None if credits is None else credits[t])
+    if credits is None or scale_of_credit is None:
+        return TokenView(text, kind, strength, note)
+    gained = "gain" if credits[t] > 0 else "loss" if credits[t] < 0 else "none"
+    depth = min(abs(credits[t]) / scale_of_credit, 1.0)
+    return TokenView(text, kind, strength, note, gained, depth)
 
 
-def _note(row: Row, t: int, credit: float) -> str:
-    before, after = row["values"][t], row["values"][t + 1]
-    lines = [f"credit {signed(credit)}", f"value {decimal(before)} before it"]
-    if t + 1 < len(row["tokens"]):
-        lines[-1] += f", {decimal(after)} after"
+def _note(row: Row, t: int, paid: float, credit: float | None) -> str:
+    unit = row.get("advantage_unit", "reward")
+    lines = [f"advantage {signed(paid)}" + (f" {unit}" if unit != "reward" else "")]
+    before = row["values"][t]
+    if credit is not None:
+        last = not any(row["sampled"][t + 1 :])
+        then = (
+            f", then outcome {decimal(row['shaped_reward'])}"
+            if last and row["reward"] is not None
+            else f", {decimal((before or 0.0) + credit)} after"
+        )
+        lines.append(
+            f"credit {signed(credit)}: value {decimal(before)} before it{then}"
+        )
+    elif any(row["values"]):
+        lines.append(f"baseline {decimal(before)}")
     target, ratio = (_entry(row.get(key), t) for key in ("value_targets", "ratios"))
     if target is not None:
         lines.append(f"value target {decimal(target)}")

@@ -8,6 +8,7 @@ Row = Mapping[str, float | int | None]
 
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 SCORES = ("mean", "pass@", "best@")
+CRITIC_ONLY = "count/critic_only_steps"
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ def totals(metrics: Sequence[Row]) -> list[tuple[str, str]]:
     seconds = math.fsum(row.get("time/step_s") or 0.0 for row in metrics)
     tokens = last.get("tokens/generated") or 0
     pairs = [("steps", str(last.get("step", len(metrics))))]
+    alone = num_critic_only(metrics)
+    pairs += [("steps of the critic alone", str(alone))] if alone else []
     pairs += [("training time", duration(seconds))]
     pairs += [("tokens generated", si(tokens))]
     if seconds > 0:
@@ -47,6 +50,18 @@ def totals(metrics: Sequence[Row]) -> list[tuple[str, str]]:
         if key in last
     ]
     return pairs
+
+
+def num_critic_only(metrics: Sequence[Row]) -> int:
+    """Steps in which the critic learned and the policy did not."""
+    return sum(bool(row.get(CRITIC_ONLY)) for row in metrics)
+
+
+def nothing_valued(metrics: Sequence[Row]) -> bool:
+    """Whether no critic was asked and the baseline was 0 in every step."""
+    said = [row["critic/value_mean"] for row in metrics if "critic/value_mean" in row]
+    asked = any(row.get("critic/valued_share") for row in metrics)
+    return bool(said) and not any(said) and not asked
 
 
 def si(value: float | int, unit: str = "") -> str:
@@ -92,12 +107,15 @@ def decimal(value: float | int | None, digits: int = 3) -> str:
     """A plain number with a true minus sign; an en dash for what is undefined."""
     if value is None or not math.isfinite(value):
         return "–"
-    return f"{value:.{digits}f}".replace("-", "−")
+    text = f"{value:.{digits}f}"
+    # What rounds to 0 has no sign: it would be that of the rounding.
+    return text.replace("-", "−" if text.strip("-0.") else "")
 
 
 def signed(value: float | int, digits: int = 3) -> str:
-    """A change, with its sign."""
-    return ("+" if value >= 0 else "") + decimal(value, digits)
+    """A change, with its sign; what rounds to 0 has none."""
+    text = decimal(value, digits)
+    return f"+{text}" if value > 0 and text.strip("0.–") else text
 
 
 def with_interval(row: Row, key: str) -> str:
@@ -187,17 +205,17 @@ def _training_rows(metrics: Sequence[Row]) -> list[SummaryRow]:
     window = max(1, min(10, len(metrics) // 10))
     steps = "1 step" if window == 1 else f"{window} steps"
     first, last = _window_mean(metrics[:window]), _window_mean(metrics[-window:])
-    return _plain_rows(
-        first,
-        last,
-        (
-            (f"training reward, {steps}", "reward/mean", 3),
-            (f"training length, {steps}", "length/mean", 1),
-            (f"policy entropy, {steps}", "policy/entropy_mean", 3),
-            ("critic explained variance", "critic/explained_variance", 3),
-            ("critic mean absolute error", "critic/mae", 3),
-        ),
+    policy = (
+        (f"training reward, {steps}", "reward/mean", 3),
+        (f"training length, {steps}", "length/mean", 1),
+        (f"policy entropy, {steps}", "policy/entropy_mean", 3),
     )
+    critic = (
+        ("critic explained variance", "critic/explained_variance", 3),
+        ("critic mean absolute error", "critic/mae", 3),
+    )
+    wanted = policy if nothing_valued(metrics) else (*policy, *critic)
+    return _plain_rows(first, last, wanted)
 
 
 def _window_mean(rows: Sequence[Row]) -> dict[str, float]:
