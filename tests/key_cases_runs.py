@@ -197,6 +197,7 @@ def critic_path(name: str, bench: Bench) -> None:
     other = tiny_qwen3(bench.folder / "critic", seed=2)
     tables = []
     for critic in ({}, {"path": str(other)}):
+        critic = {"warmup_steps": 0, **critic}
         changes = {"algorithm": {"name": name, "critic": critic}}
         with closing(bench.assembly(**changes)) as assembly:
             trunk = assembly.critic.trunk.module

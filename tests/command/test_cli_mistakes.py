@@ -230,7 +230,10 @@ def test_a_reward_function_that_cannot_be_loaded_stops_before_any_rollout(
     )
 
 
-PACT = ["--algorithm", '{name = "pact", prompts_per_step = 4}']
+PACT = [
+    "--algorithm",
+    '{name = "pact", prompts_per_step = 4, critic = {warmup_steps = 1}}',
+]
 OPD = ["--algorithm", '{name = "opd", prompts_per_step = 4, teacher = "nowhere"}']
 
 
@@ -256,8 +259,8 @@ def test_a_judge_that_is_nowhere_is_named_by_its_key_and_eval_needs_none(
 
 
 def test_a_warm_up_that_takes_the_whole_run_is_told(accredit, recipe):
-    words = [*PACT, "--algorithm.critic.warmup_steps", "9", "--name", "frozen"]
+    words = [*PACT, "--algorithm.critic.warmup_steps", "1", "--name", "frozen"]
     code, printed, told = accredit("train", recipe, *words, *SHORT)
     assert code == DONE
-    said = "algorithm.critic.warmup_steps = 9 takes all"
+    said = "algorithm.critic.warmup_steps = 1 takes all"
     assert said in joined(printed, told)

@@ -142,7 +142,9 @@ class PACTConfig(ActorCriticConfig, OutcomeConfig):
         "shuffled",
         "mask_only",
     ] = "pact"
-    """What the critic is taught; all but `pact` are controls or alternatives."""
+    """What the critic is taught. `windowed` brought critics closer to the new policy
+    than the paper's `pact` wherever we measured; the rest are controls and
+    alternatives."""
     accept_low: Share = 0.0
     """Smallest ratio of a token whose prefix the critic is taught."""
     accept_high: Annotated[float, Field(gt=0)] = 6.0

@@ -11,8 +11,8 @@ Fu et al. 2026, arXiv:2609.26355. V_t is V of the prefix before token t, in whos
 the logits predict token t: a target and its ratio share their index.
 
 Differs from the paper:
-- `target` also offers its controls and better approximations of V under the new policy:
-  see docs/pact.md for which helps where;
+- `target` also offers its controls and closer approximations of V under the new policy;
+  docs/pact.md measures them, and `windowed` is the alternative we recommend;
 - how the critic starts and warms up is not stated there: it begins as the policy's own
   model with a head of zeros and learns alone for `critic.warmup_steps`;
 - on a shared trunk the critic's own step moves the policy once more, after its ratios

@@ -81,7 +81,7 @@ def prefix_figure(prefixes: ValuedPrefixes, seed: int, title: str = "") -> "Figu
     with house_style():
         figure, (left, right) = _panels(2, title)
         points = reliability(prefixes.values, prefixes.outcomes, prefixes.groups, seed)
-        _draw_diagonal(left, _reach(points))
+        _draw_diagonal(left, *_reach(points))
         _draw_bins(left, points)
         _name(left, f"value; {_largest(points, 'prefixes')}", "mean outcome")
         _draw_deciles(right, list(prefix_rows(prefixes, seed).values())[1:])
@@ -116,8 +116,9 @@ def _draw_groups(axes: "Axes", groups: ValuedGroups, seed: int) -> None:
     valued = ~sections["f=0"] if bool((~sections["f=0"]).any()) else sections["all"]
     values, rewards = groups.mean_values[valued], groups.mean_rewards[valued]
     points = reliability(values, rewards, torch.arange(len(values)), seed)
-    dots = [*groups.mean_values.tolist(), *groups.mean_rewards.tolist()]
-    _draw_diagonal(axes, [*_reach(points), *dots])
+    said, came = groups.mean_values.tolist(), groups.mean_rewards.tolist()
+    in_bins = _reach(points)
+    _draw_diagonal(axes, [*said, *in_bins[0]], [*came, *in_bins[1]])
     height = 0.97
     for name, label, colour in KINDS:
         kept = sections[name]
@@ -150,10 +151,11 @@ def _draw_groups(axes: "Axes", groups: ValuedGroups, seed: int) -> None:
     _name(axes, "mean value of the group", "mean reward of the group")
 
 
-def _reach(points: list[ReliabilityPoint]) -> list[float]:
-    """All that is drawn of some bins, on either axis."""
-    ends = [x for point in points for x in (point.value, point.outcome)]
-    return [*ends, *(x for point in points for x in point.interval or ())]
+def _reach(points: list[ReliabilityPoint]) -> tuple[list[float], list[float]]:
+    """What is drawn of some bins along either axis."""
+    outcomes = [point.outcome for point in points]
+    ends = [end for point in points for end in point.interval or ()]
+    return [point.value for point in points], [*outcomes, *ends]
 
 
 def _largest(points: list[ReliabilityPoint], unit: str) -> str:
@@ -161,21 +163,26 @@ def _largest(points: list[ReliabilityPoint], unit: str) -> str:
     return f"largest dot: {max((p.count for p in points), default=0):,} {unit}"
 
 
-def _draw_diagonal(axes: "Axes", drawn: list[float]) -> None:
-    """Where a value is what it promises, over [0, 1] or the corner that is used."""
-    low, high = min(drawn, default=0.0), max(drawn, default=1.0)
-    if high - low >= CORNER or high == low:
-        low, high = min(low, 0.0), max(high, 1.0)
-    room = 0.05 * (high - low)
-    low, high = low - room, high + room
+def _draw_diagonal(axes: "Axes", values: list[float], outcomes: list[float]) -> None:
+    """Where a value is what it promises; the axes span what is drawn."""
+    low, high = _span(values)
+    axes.set_xlim(low, high)
+    axes.set_ylim(*_span([*values, *outcomes]))
     axes.plot([low, high], [low, high], color=MUTED, linewidth=1.0, dashes=(2, 3))
     for text, place in (("hoped too little", "left"), ("hoped too much", "right")):
         at = (0.03, 0.93) if place == "left" else (0.97, 0.09)
         axes.annotate(
             text, at, xycoords="axes fraction", ha=place, color=MUTED, fontsize=8
         )
-    axes.set_xlim(low, high)
-    axes.set_ylim(low, high)
+
+
+def _span(drawn: list[float]) -> tuple[float, float]:
+    """[0, 1] and more where it is used, or the corner of it where all lies there."""
+    low, high = min(drawn, default=0.0), max(drawn, default=1.0)
+    if high - low >= CORNER or high == low:
+        low, high = min(low, 0.0), max(high, 1.0)
+    room = 0.05 * (high - low)
+    return low - room, high + room
 
 
 def _draw_bins(

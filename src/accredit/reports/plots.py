@@ -148,7 +148,8 @@ def logarithmic_curves(
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_ylim(*_decades(np.concatenate(list(columns.values()))))
         label_ends(axes, ends)
-        _name_axes(axes, "step", ylabel)
+        # The highest power of ten stands at the very top, beside the axis' name.
+        _name_axes(axes, "step", ylabel, above=14)
     return figure
 
 
@@ -326,9 +327,9 @@ def label_ends(axes: "Axes", ends: Sequence[tuple[float, str, str]]) -> None:
         )
 
 
-def _name_axes(axes: "Axes", x: str, y: str) -> None:
+def _name_axes(axes: "Axes", x: str, y: str, above: int = 8) -> None:
     axes.set_xlabel(x)
-    axes.set_title(y, loc="left", fontsize=10, color=MUTED, pad=8)
+    axes.set_title(y, loc="left", fontsize=10, color=MUTED, pad=above)
     if x == "step":
         from matplotlib.ticker import MaxNLocator
 

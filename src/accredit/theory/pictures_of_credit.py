@@ -99,7 +99,8 @@ def _draw_tree(axes: "Axes", tree: Tree) -> None:
     for node in range(1, len(values)):
         parent = int(tree.parent[node])
         x, y = (float(depths[parent]), float(depths[node])), heights[[parent, node]]
-        credit = float(values[node] - values[parent])
+        # Of the rounded values, so that what is printed adds up.
+        credit = round(float(values[node]), 2) - round(float(values[parent]), 2)
         colour = BLUE if credit > 1e-9 else ORANGE if credit < -1e-9 else MUTED
         width = 0.6 + 5.0 * float(likely[node])
         axes.plot(x, y, color=colour, linewidth=width, alpha=0.55, zorder=1)
