@@ -136,10 +136,36 @@ def test_intervals_cover_the_truth_as_often_as_they_say(monkeypatch):
     assert 180 <= hits <= 198
 
 
-def test_one_group_has_figures_and_no_interval():
-    row = group_rows(valued_groups([(0.5, 0.7, 1.0, False)]), seed=0)["all"]
+@pytest.mark.parametrize(("num_groups", "has_interval"), [(1, 0), (4, 0), (5, 1)])
+def test_fewer_than_five_groups_have_figures_and_no_interval(num_groups, has_interval):
+    rows = [(i / 9, i / 9 + 0.2, 1.0, False) for i in range(num_groups)]
+    row = group_rows(valued_groups(rows), seed=0)["all"]
     assert row.figures["mae"] == pytest.approx(0.2)
-    assert row.intervals == {}
+    assert bool(row.intervals) == bool(has_interval)
+    values, outcomes, groups = correlated_pairs(num_groups, 20)
+    prefixes = ValuedPrefixes(values, outcomes, torch.zeros_like(groups), groups)
+    assert bool(prefix_rows(prefixes, 0)["all"].intervals) == bool(has_interval)
+
+
+def test_a_tenth_that_few_groups_reach_has_no_interval():
+    values, outcomes, groups = correlated_pairs(8, 10)
+    late = (groups < 3) & (torch.arange(80) % 10 > 4)
+    prefixes = ValuedPrefixes(values, outcomes, torch.where(late, 9, 0), groups)
+    rows = prefix_rows(prefixes, seed=0)
+    assert rows["0..10%"].intervals and rows["90..100%"].figures["prefixes"] == 15
+    assert rows["90..100%"].intervals == {}
+
+
+def test_the_excess_pairs_the_errors_of_each_resample(monkeypatch):
+    """A bootstrap that draws every group once gives MAE less the constant's."""
+    monkeypatch.setattr(
+        calibration, "resamples", lambda n, seed, count: [np.arange(n)[None, :]]
+    )
+    rows = [(i % 2, 0.3 + 0.1 * i, 1.0, False) for i in range(6)]
+    row = group_rows(valued_groups(rows), seed=0)["all"]
+    expected = row.figures["mae"] - row.figures["constant_mae"]
+    assert row.intervals["excess"] == pytest.approx((expected, expected))
+    assert abs(expected) > 0.01
 
 
 def test_the_seed_decides_the_intervals_and_nothing_else():
@@ -196,25 +222,38 @@ def test_prefixes_of_one_group_are_not_independent():
 
 
 def test_a_tenth_that_no_rollout_reaches_is_empty():
-    values, outcomes, groups = correlated_pairs(4, 2)
-    places = torch.where(torch.arange(8) % 2 == 0, 0, 5)
+    values, outcomes, groups = correlated_pairs(6, 2)
+    places = torch.where(torch.arange(12) % 2 == 0, 0, 5)
     rows = prefix_rows(ValuedPrefixes(values, outcomes, places, groups), 0)
     assert rows["10..20%"].figures["prefixes"] == 0
     assert rows["10..20%"].figures["mae"] is None
     assert rows["10..20%"].intervals == {}
-    assert rows["50..60%"].figures["prefixes"] == 4
+    assert rows["50..60%"].figures["prefixes"] == 6
+    assert rows["50..60%"].intervals
 
 
 def test_reliability_is_what_came_by_what_was_said():
-    values = torch.tensor([0.05, 0.07, 0.95, 0.95, 0.95, 1.0], dtype=torch.float64)
-    outcomes = torch.tensor([0.0, 1.0, 1.0, 1.0, 0.0, 1.0], dtype=torch.float64)
-    first, last = reliability(values, outcomes, torch.tensor([0, 1, 0, 1, 2, 2]), 0)
+    values = torch.tensor([0.05, 0.07, 0.95, 0.95, 0.95, 0.95, 0.95, 1.0]).double()
+    outcomes = torch.tensor([0.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0]).double()
+    groups = torch.tensor([0, 1, 0, 1, 2, 3, 4, 4])
+    first, last = reliability(values, outcomes, groups, 0)
     assert (first.count, first.outcome) == (2, 0.5)
     assert first.value == pytest.approx(0.06)
-    assert (last.count, last.outcome) == (4, 0.75)
-    assert last.value == pytest.approx(3.85 / 4)
-    assert first.interval == (0.0, 1.0)
-    assert last.interval is not None and last.interval[0] <= 0.75 <= last.interval[1]
+    assert last.count == 6 and last.outcome == pytest.approx(5 / 6)
+    assert last.value == pytest.approx(5.75 / 6)
+    assert last.interval is not None and last.interval[0] <= 5 / 6 <= last.interval[1]
+    # prefixes of two groups: too few for an interval
+    assert first.interval is None
+
+
+def test_bins_lie_where_the_values_do():
+    """Ten bins over a corner of [0, 1], not one."""
+    values = torch.linspace(0.02, 0.12, 50).double()
+    points = reliability(values, (values > 0.1).double(), torch.arange(50), 0)
+    assert [point.count for point in points] == [5] * 10
+    assert points[0].value == pytest.approx(float(values[:5].mean()))
+    alone = reliability(values[:1], values[:1], torch.arange(1), 0)
+    assert [(point.count, point.interval) for point in alone] == [(1, None)]
 
 
 def test_reliability_covers_values_outside_the_rewards():

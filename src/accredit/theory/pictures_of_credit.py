@@ -56,7 +56,7 @@ def uniqueness(seed: int) -> "Figure":
     right.grid(False)
     right.set_xticks([])
     right.spines["bottom"].set_visible(False)
-    right.tick_params(labelsize=10, labelcolor=INK)
+    right.tick_params(length=0, labelcolor=MUTED)
     right.set_title("ways left to move the credit", loc="left", fontsize=10.5, pad=10)
     return figure
 
@@ -148,6 +148,8 @@ def _draw_tree(axes: "Axes", tree: Tree) -> None:
 
 def teachers(seed: int) -> "Figure":
     """Theorem 2: what a teacher's log-ratio says of the credit, read in three ways."""
+    from matplotlib.ticker import MultipleLocator
+
     rows: dict[str, list[Tensor]] = {"credit": [], "centred": [], "raw": [], "paid": []}
     for index in range(3):
         draw = generator(seed, "picture of teachers", index)
@@ -167,6 +169,8 @@ def teachers(seed: int) -> "Figure":
         axes.plot([-0.75, 0.75], [-0.75, 0.75], color=MUTED, linewidth=1.0, ls=LINE)
         axes.axvline(0.0, color=GRID, linewidth=0.8, zorder=0)
         axes.set_xlim(-0.75, 0.75)
+        axes.xaxis.set_major_locator(MultipleLocator(0.5))
+        axes.yaxis.set_major_locator(MultipleLocator(0.5))
     left.scatter(x, raw, s=16, color=ORANGE, alpha=0.6, lw=0, label="as it is")
     left.scatter(x, centred, s=16, color=BLUE, lw=0, label="centred under the policy")
     legend(left)
