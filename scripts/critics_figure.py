@@ -81,7 +81,7 @@ def main() -> None:
         figure.text(
             0.01,
             0.01,
-            f"scripts/critics_figure.py, seeds {', '.join(map(str, SEEDS))}, hard split, "
+            f"scripts/critics_figure.py, seeds {', '.join(map(str, SEEDS))}, hard, "
             f"14 held-out problems x 32, one CPU thread, {date.today()}",
             color=MUTED,
             fontsize=7,

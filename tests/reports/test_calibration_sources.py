@@ -176,7 +176,10 @@ def test_what_was_read_is_told(tmp_path):
     found = read_source(run.path)
     assert found.told == "run, step 3 (1 of 2 kept): 1 rollout, in a group of its own."
     assert found.single and not read_source(run.path, last=2).single
-    assert read_source(table(tmp_path, "1,1,1,0")).told == "1 group of the table probe."
+    assert (
+        read_source(table(tmp_path, "1,1,1,0")).told
+        == "1 group of the table probe.csv."
+    )
 
 
 def test_the_rows_say_who_valued_and_what_was_shown_whatever_the_recipe(tmp_path):
@@ -366,7 +369,7 @@ def test_groups_that_rewards_valued_are_left_out_of_the_sentence(tmp_path):
 
 
 def test_a_constant_is_beaten_only_where_chance_is_ruled_out(tmp_path):
-    """Errors .45 against .5: of 8 groups of mixed luck it is open, of 200 it is not."""
+    """.45 against .5: of 8 groups of mixed luck it is open, of 800 it is not."""
 
     def lines(num: int) -> list[str]:
         lucky = (0.05, 0.05, 0.85, 0.85)
@@ -377,7 +380,7 @@ def test_a_constant_is_beaten_only_where_chance_is_ruled_out(tmp_path):
         unwrapped(printed(table(tmp_path, *rows)))
         for rows in (
             lines(8),
-            lines(200),
+            lines(800),
             [f"{i % 2},{1 - i % 2},1,0" for i in [*range(20)]],
         )
     )
@@ -457,7 +460,11 @@ def test_the_diagram_shows_every_group_and_prefix_bin(tmp_path):
     figure = calibration_figure(read_source(table(tmp_path, "1,0.5,1,0", "0,0,0,1")), 0)
     (axes,) = figure.axes
     texts = [text.get_text() for text in axes.texts]
-    assert {"rewards alone (1)", "critic (1)", "bins of f > 0, 95%"} <= set(texts)
+    assert {
+        "rewards alone (1)",
+        "critic (1)",
+        "bins of f > 0, 95%\nlargest dot: 1 groups",
+    } <= {*texts}
     points = np.concatenate([c.get_offsets() for c in axes.collections])
     assert [0.5, 1.0] in points.tolist() and [0.0, 0.0] in points.tolist()
     assert [text.get_text() for text in figure.texts] == ["probe.csv"]

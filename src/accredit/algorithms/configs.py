@@ -127,8 +127,9 @@ class OPDConfig(OutcomeConfig):
     group_size: Positive = 1
     """Rollouts a problem."""
     teacher: str = "self"
-    """A Hugging Face model directory or a run with the policy's vocabulary, or `self`:
-    the policy as it is, shown a reference."""
+    """A Hugging Face model directory with the policy's vocabulary; a run, whose newest
+    checkpoint at the start it is and stays, also after a resume; or `self`: the policy
+    as it is, shown a reference."""
     template: str = ""
     """The teacher's own prompt: a text with {prompt} and {answer}. Empty shows the
     policy's prompt, and cannot go with `self`."""

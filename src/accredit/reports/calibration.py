@@ -190,6 +190,7 @@ def _intervals(values: Numbers, rewards: Numbers, seed: int) -> dict[str, Interv
     """
     if len(values) < FEWEST_GROUPS:
         return {}
+    excess = np.abs(values - rewards) - np.abs(rewards - rewards.mean())
     drawn: dict[str, list[np.ndarray]] = {}
     for index in resamples(len(values), seed, NUM_RESAMPLES):
         errors = (values - rewards)[index]
@@ -197,13 +198,12 @@ def _intervals(values: Numbers, rewards: Numbers, seed: int) -> dict[str, Interv
         centred_v, centred_r = (x - x.mean(1, keepdims=True) for x in (v, r))
         spread = np.sqrt((centred_v**2).sum(1) * (centred_r**2).sum(1))
         products = (centred_v * centred_r).sum(1)
-        mae, constant = np.abs(errors).mean(1), np.abs(centred_r).mean(1)
         for name, found in (
-            ("mae", mae),
+            ("mae", np.abs(errors).mean(1)),
             ("bias", errors.mean(1)),
             ("correlation", _ratio(products, spread)),
-            ("constant_mae", constant),
-            ("excess", mae - constant),
+            ("constant_mae", np.abs(centred_r).mean(1)),
+            ("excess", excess[index].mean(1)),
         ):
             drawn.setdefault(name, []).append(found)
     found = {name: _quantiles(np.concatenate(parts)) for name, parts in drawn.items()}
