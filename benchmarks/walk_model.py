@@ -5,7 +5,7 @@ by dynamic programming; the problems here mix easy and hard ones, so that V spre
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -155,8 +155,3 @@ def openings_at(
         written = batch.token_ids[row, len(prompt.token_ids) : t].tolist()
         openings.append(Opening(prompt, tuple(written)))
     return openings, chosen
-
-
-def without_stop(batch: Batch) -> Batch:
-    """The same batch, truncation forgotten: all that was paid is paid."""
-    return replace(batch, truncated=torch.zeros_like(batch.truncated))

@@ -70,14 +70,18 @@ def test_a_run_is_read_and_drawn(accredit, critic_run, folder):
     code, printed, _ = accredit("calibrate", critic_run, "--plot", "figure.svg")
     assert code == DONE
     assert (folder / "figure.svg").read_text().startswith("<?xml")
+    assert printed.endswith("\nplot: figure.svg\n")
+    told = "Read: critic, step 2 (1 of 2 kept): 6 rollouts, each a group of its own, as"
+    assert told in " ".join(printed.split())
     assert "value at the prompt; all f = 1, no reference" in printed
-    found = json.loads(accredit("calibrate", critic_run, "--json")[1])
+    every = ("calibrate", critic_run, "--json", "--last", "9")
+    found = json.loads(accredit(*every)[1])
     kept = RunDirectory(critic_run).rollout_steps()
     assert found["all"]["groups"] == found["f=1"]["groups"] == 6 * len(kept) == 12
     assert found["f=0"]["mae"] is None
     assert found["all"]["mae"] > 0.0
-    words = ("calibrate", critic_run, "--json", "--last", "1")
-    assert json.loads(accredit(*words)[1])["all"]["groups"] == 6
+    newest = json.loads(accredit("calibrate", critic_run, "--json")[1])
+    assert newest["all"]["groups"] == 6
 
 
 def test_the_saved_critic_is_asked_alone_about_fresh_rollouts(accredit, critic_run):
@@ -153,6 +157,11 @@ def _cut_in_half(rolled_out):
 def test_fresh_rollouts_come_from_held_out_problems(critic_run):
     found = fresh_calibration(critic_run, ())
     assert found.name == "critic at step 2, held-out problems"
+    assert found.told == (
+        "critic at step 2: 4 held-out problems, 2 fresh rollouts each at "
+        "temperature 1, valued by the critic of checkpoints/step-000002/critic alone: "
+        "8 rollouts in 4 groups."
+    )
     assert len(found.groups.mean_rewards) == 4
 
 
@@ -186,7 +195,10 @@ def test_a_run_without_parameters_in_its_critic_has_none_to_ask(
         (["good.csv", "--seed", "-1"], "--seed must be at least 0, got -1"),
         (["good.csv", "--fresh"], "--fresh needs the folder of a run, got good.csv"),
         (["good.csv", "--fresh", "--last", "1"], "goes without --fresh"),
-        (["good.csv", "--steps", "3"], "this command takes no '--steps'"),
+        (
+            ["good.csv", "--steps", "3"],
+            "takes no '--steps'; a key of the recipe goes with",
+        ),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(accredit, folder, words, said):

@@ -54,6 +54,7 @@ def test_help_names_every_command(accredit):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command, accredit):
     code, printed, _ = accredit(command, "--help")
+    assert "(default: )" not in printed and "(default: None)" not in printed
     assert code == DONE
     assert f"accredit {command}" in printed
 

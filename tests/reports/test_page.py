@@ -3,22 +3,27 @@
 import base64
 import hashlib
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
+import torch
 from synthetic_run import ATTACK, RECIPE, decode, write_synthetic_run
 
-from accredit.records import State
+from accredit.records import Credit, Record, State
 from accredit.reports.environment import environment
 from accredit.reports.metrics import step_metrics
 from accredit.reports.page import report_page, run_title, with_costs, write_report
 from accredit.reports.rollouts import rollout_rows
 from accredit.reports.run_directory import RunDirectory
 from accredit.reports.samples import (
+    advantage_scale,
     chosen_rollouts,
     credit_scale,
     printable,
     sample_view,
+    step_credits,
 )
 
 RELIABILITY = "How far its values can be trusted"
@@ -106,7 +111,9 @@ def test_the_page_shows_what_the_run_did(page, finished_run):
     assert "grpo on walk / hard" in page
     assert f"<strong>{last['eval/mean']:.3f}</strong>" in page
     assert "evaluation mean@4" in page
-    assert "accredit train walk-grpo/recipe.json --name walk-grpo-again" in page
+    assert (
+        f"accredit train {finished_run.path}/recipe.json --name walk-grpo-again" in page
+    )
     assert page.count("<article>") == 4
     assert page.count('<figure class="panel">') == 3
     assert "Best of step 20" in page and "one of step 1" in page
@@ -138,6 +145,61 @@ def test_a_critic_with_parameters_shows_how_far_it_can_be_trusted(trained_critic
     assert Outline(page).open == []
     assert "Step 6, over all prefixes" in page
     assert "percent of the rollout" in page
+
+
+def test_both_colourings_can_be_chosen_where_a_critic_valued(trained_critic_run, page):
+    valued = report_page(trained_critic_run)
+    assert 'id="by-credit" checked' in valued and 'id="by-advantage"' in valued
+    assert "credit V(t) − V(t−1), what the token changed, in reward units" in valued
+    assert "advantage, what the policy was paid for the token<" in valued
+    assert ";--c:" in valued
+    assert "advantage, what the policy was paid for the token<" in page
+    assert 'id="by-credit"' not in page and ";--c:" not in page
+
+
+def teacher_run(folder: Path, record: Record) -> RunDirectory:
+    """One step that a teacher paid, with nothing valued."""
+    record = replace(
+        record,
+        values=torch.zeros_like(record.values),
+        credit=Credit(record.credit.advantages, unit="nats"),
+        critic=None,
+        change=None,
+        valued_by_critic=False,
+    )
+    run = RunDirectory(folder / "taught")
+    run.start(RECIPE, environment())
+    run.append_metrics(step_metrics(record, State(step=1)))
+    run.write_rollouts(1, rollout_rows(record, 1, decode))
+    return run
+
+
+def test_where_nothing_was_valued_no_critic_is_shown(tmp_path, record):
+    run = teacher_run(tmp_path, record)
+    page = report_page(run)
+    assert "The critic, step by step" not in page and "Foresight" not in titles(page)
+    assert "critic explained variance" not in page
+    assert "what the policy was paid for the token, in nats" in page
+
+
+def test_steps_of_the_critic_alone_are_told(tmp_path, record):
+    run = RunDirectory(tmp_path / "warm")
+    run.start(RECIPE, environment())
+    for step in (1, 2, 3):
+        row = step_metrics(record, State(step=step))
+        run.append_metrics(row | ({"count/critic_only_steps": 1} if step < 3 else {}))
+    page = report_page(run)
+    assert page.count("In 2 steps, shaded, the critic learned alone.") == 2
+    assert "<dd>2</dd><dt>steps of the critic alone</dt>" in page
+
+
+def test_the_command_works_where_the_run_was_started(tmp_path):
+    run = RunDirectory(tmp_path / "some runs" / "walk-pact")
+    run.start(RECIPE | {"runs_folder": "my runs"}, environment())
+    told = (
+        "accredit train &#39;my runs/walk-pact/recipe.json&#39; --name walk-pact-again"
+    )
+    assert told in report_page(run)
 
 
 def test_a_page_without_critic_rows_has_no_critic_section(tmp_path):
@@ -240,7 +302,8 @@ def test_the_random_rollout_is_uniform():
 
 def test_nothing_chosen_from_nothing():
     assert chosen_rollouts([], seed=0) == {}
-    assert credit_scale([]) == 1.0
+    assert advantage_scale([]) == 1.0
+    assert credit_scale([]) is None
 
 
 def test_tokens_carry_their_credit(record):
@@ -255,12 +318,58 @@ def test_tokens_carry_their_credit(record):
     kinds = [(token.kind, token.strength) for token in view.tokens[:4]]
     assert kinds == [("up", 1.0), ("down", 0.5), ("none", 0.0), ("given", 0.0)]
     note = view.tokens[0].note
-    assert "credit +0.200" in note
-    assert "value 0.250 before it, 0.450 after" in note
+    assert "advantage +0.200\n" in note
+    assert "credit +0.200: value 0.250 before it, 0.450 after" in note
     assert "log-prob −0.500 (probability 0.61)" in note
     assert "ratio" not in note and "target" not in note
     assert view.title == "Best of step 3"
     assert ("reward", "not verified") not in view.facts
+
+
+def worth_row(**changes) -> dict:
+    """A prompt token, two sampled ones with an observation between, one more."""
+    row = {
+        "step": 1,
+        "problem_id": "p",
+        "prompt": "",
+        "tokens": ["a", "b", "c", "d", "e"],
+        "num_prompt_tokens": 1,
+        "sampled": [0, 1, 0, 1, 1],
+        "values": [9.0, 0.25, 9.0, 0.5, 0.375, 9.0],
+        "advantages": [0.0, 0.75, 0.0, 0.5, 0.625],
+        "reward": 1.0,
+        "shaped_reward": 1.0,
+        "reason": "",
+        "stop_reason": "stop",
+        "share_f": 1.0,
+        "logprobs": [0.0] * 5,
+        "sampling_logprobs": [0.0] * 5,
+    }
+    return row | changes
+
+
+def test_a_tokens_credit_is_what_it_changed_and_not_what_was_paid():
+    assert step_credits(worth_row()) == [0.0, 0.25, 0.0, -0.125, 0.625]
+    assert step_credits(worth_row(reward=None)) == [0.0, 0.25, 0.0, -0.125, 0.0]
+    assert step_credits(worth_row(share_f=0.0)) is None
+    view = sample_view("Best", worth_row(), 0.5, 0.25)
+    shown = [(token.kind, token.credit_kind) for token in view.tokens]
+    assert shown == [("up", "gain"), ("given", "none"), ("up", "loss"), ("up", "gain")]
+    assert [token.credit_strength for token in view.tokens] == [1.0, 0.0, 0.5, 1.0]
+    last = view.tokens[-1].note
+    assert (
+        "advantage +0.625\ncredit +0.625: value 0.375 before it, then outcome 1" in last
+    )
+
+
+def test_what_no_critic_valued_has_an_advantage_alone():
+    row = worth_row(share_f=0.0, values=[0.5] * 6)
+    view = sample_view("Best", row, 0.5)
+    assert "advantage +0.750\nbaseline 0.500\nlog-prob" in view.tokens[0].note
+    paid = worth_row(share_f=0.0, values=[0.0] * 6, advantage_unit="nats")
+    note = sample_view("Best", paid, 0.5).tokens[0].note
+    assert note.startswith("advantage +0.750 nats\nlog-prob")
+    assert {token.credit_kind for token in view.tokens} == {"none"}
 
 
 def test_tokens_carry_what_the_critic_was_taught(record):

@@ -85,6 +85,24 @@ def test_a_line_of_one_known_step_is_a_dot():
     assert (dot.get_marker(), line.get_marker()) == ("o", "None")
 
 
+def test_all_steps_are_shown_and_those_of_the_critic_alone_shaded():
+    rows = [
+        {"step": step, "x": 0.5 if step > 8 else None, "count/critic_only_steps": alone}
+        for step, alone in [(i, int(i <= 8)) for i in range(1, 11)]
+    ]
+    for draw in (curves, logarithmic_curves):
+        figure = draw(rows, [("x", "x")], "x")
+        assert figure is not None
+        (axes,) = figure.axes
+        low, high = axes.get_xlim()
+        assert low < 1 and high > 10
+        (shade,) = axes.patches
+        assert (shade.get_x(), shade.get_x() + shade.get_width()) == (0.5, 8.5)
+        assert axes.lines[0].get_marker() == "o"
+    figure = curves([{"step": 1, "x": 0.5}], [("x", "x")], "x")
+    assert figure is not None and not figure.axes[0].patches
+
+
 def test_svg_is_well_formed_self_contained_and_follows_the_page(finished_run):
     figure = learning_curve(finished_run.evaluations(), "flops/decode")
     assert figure is not None

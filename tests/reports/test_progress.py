@@ -43,6 +43,18 @@ def test_the_status_names_what_matters():
     assert status_line({"step": 1}, "", None) == "reward –"
 
 
+def test_a_critic_shows_its_explained_variance_in_place_of_the_evaluation():
+    valued = METRICS | {"critic/valued_share": 1.0, "critic/explained_variance": 0.1234}
+    assert status_line(valued, "0.380", 200.0) == (
+        "reward 0.412  ev 0.12  len 36  2.1k tok/s  672 GFLOP  3 min left"
+    )
+    alone = valued | {"count/critic_only_steps": 1, "critic/explained_variance": -0.001}
+    line = status_line(alone, "0.380", 200.0, 62)
+    assert line == "reward 0.412  critic alone  ev 0.00  len 36  3 min left"
+    unknown = {"reward/mean": 0.5, "critic/valued_share": 1.0}
+    assert status_line(unknown, "0.380", None) == "reward 0.500  ev –"
+
+
 @pytest.mark.parametrize(
     ("width", "text"),
     [

@@ -80,6 +80,13 @@ def test_plain_numbers_use_a_true_minus_and_a_dash_for_nothing():
     assert signed(-0.5, 1) == "−0.5"
 
 
+@pytest.mark.parametrize("value", [0.0, -0.0, 0.0004, -0.0004])
+def test_what_rounds_to_nothing_has_no_sign(value):
+    assert decimal(value) == signed(value) == "0.000"
+    assert signed(value, 0) == "0"
+    assert signed(math.nan) == "–"
+
+
 def evaluation_row(step: int, mean: float, reach: float, **others) -> dict:
     return {
         "step": step,
@@ -140,3 +147,21 @@ def test_totals_sum_time_and_read_cumulative_costs():
     assert spent["tokens per second"] == "50"
     assert spent["decode"] == "2 GFLOP"
     assert totals([]) == []
+    assert "steps of the critic alone" not in spent
+    alone = [row | {"count/critic_only_steps": 1} for row in metrics]
+    assert dict(totals(alone))["steps of the critic alone"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        ({"critic/value_mean": 0.0}, False),
+        ({"critic/value_mean": 0.0, "critic/valued_share": 1.0}, True),
+        ({"critic/value_mean": 0.25}, True),
+    ],
+)
+def test_a_baseline_of_0_is_no_critic(change, kept):
+    """A group mean is one; a critic that has said 0 so far as well."""
+    metrics = [{"step": 1, "critic/mae": 0.5, "reward/mean": 0.5} | change]
+    names = [row.name for row in summary_rows(metrics, [])]
+    assert ("critic mean absolute error" in names) == kept

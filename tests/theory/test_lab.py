@@ -179,6 +179,7 @@ def test_one_failure_makes_the_command_fail(few, monkeypatch, capsys):
     assert printed.count(" ok") == 3
     assert "NO" in printed
     assert "no number" in printed
+    assert printed.endswith("\n3 of 4 hold\n")
 
 
 def test_the_table_says_each_statement_and_the_magnitudes(few, capsys):
@@ -189,6 +190,16 @@ def test_the_table_says_each_statement_and_the_magnitudes(few, capsys):
         assert part in words
     for part in ("plain", "windowed", "0.06", "0.27", "4.1", "|E[target] - V^new|"):
         assert part in words
+    assert printed.endswith("\n3 of 3 hold\n")
+
+
+def test_pictures_that_are_written_are_named(few, capsys, monkeypatch, tmp_path):
+    path = tmp_path / "drawn.png"
+    monkeypatch.setattr("accredit.theory.pictures.write_pictures", lambda *_: [path])
+    words = ("lab", "--trees", 1, "--plots", tmp_path)
+    printed = called(capsys, *words)[1]
+    assert printed.endswith(f"\nplot: {path}\n3 of 3 hold\n")
+    assert "plot: " not in called(capsys, *words, "--json")[1]
 
 
 @pytest.mark.parametrize(
