@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from accredit.algorithms.alignment import alignment
+from accredit.config import recipe_from
 from accredit.functional import value_targets
 from worlds import algorithm, small_world, steps
 
@@ -316,3 +318,28 @@ def test_nothing_verified_moves_nothing_and_is_counted(name):
     assert record.critic.num_skipped == 1
     assert state.counters["critic_updates_skipped"] == 1
     assert state.counters["updates_skipped"] == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        # Ratios 2, 3 and 4 of an outcome of 1, values of 0.
+        ({"target": "full_product", "product_cap": 5.0}, [5.0, 5.0, 4.0]),
+        ({"target": "full_product", "product_cap": 30.0}, [24.0, 12.0, 4.0]),
+        # R + sum of (ratio - 1) R over the window.
+        ({"target": "windowed", "window": 1}, [4.0, 6.0, 4.0]),
+        ({"target": "windowed", "window": 0}, [2.0, 3.0, 4.0]),
+        # Every ratio at most the cap.
+        ({"target": "vtrace", "trace_cap": 2.0}, [8.0, 4.0, 2.0]),
+        ({"target": "vtrace", "trace_cap": 3.0}, [18.0, 9.0, 3.0]),
+    ],
+)
+def test_the_knobs_of_a_target_reach_its_rule(keys, expected):
+    config = recipe_from({"algorithm": {"name": "pact", **keys}}, "test").algorithm
+    found = alignment(config).rule(
+        torch.tensor([[2.0, 3.0, 4.0]]),
+        torch.ones(1),
+        torch.zeros(1, 4),
+        torch.ones(1, 3, dtype=torch.bool),
+    )
+    torch.testing.assert_close(found.targets, torch.tensor([expected]))

@@ -169,7 +169,7 @@ def test_what_was_read_is_told(tmp_path):
     row = rollout_row()
     run = run_with(tmp_path, [row, row, rollout_row(group=1, reward=None)])
     assert read_source(run.path).told == (
-        "run, step 1: 2 rollouts in 1 groups, as the critic valued them before it "
+        "run, step 1: 2 rollouts in 1 group, as the critic valued them before it "
         "learned from them."
     )
     run_with(tmp_path, [rollout_row(share_f=0.0)], step=3)

@@ -11,6 +11,7 @@ import pytest
 import torch
 from synthetic_run import ATTACK, RECIPE, decode, write_synthetic_run
 
+from accredit.algorithms.opd import distilled_credit
 from accredit.records import Credit, Record, State
 from accredit.reports.environment import environment
 from accredit.reports.metrics import step_metrics
@@ -172,6 +173,13 @@ def teacher_run(folder: Path, record: Record) -> RunDirectory:
     run.append_metrics(step_metrics(record, State(step=1)))
     run.write_rollouts(1, rollout_rows(record, 1, decode))
     return run
+
+
+def test_what_a_teacher_pays_is_in_nats(record):
+    nothing = torch.zeros(record.batch.token_ids.shape)
+    assert distilled_credit(record.batch, nothing, nothing).unit == "nats"
+    units = {row["advantage_unit"] for row in rollout_rows(record, 1, decode)}
+    assert units == {"reward"}
 
 
 def test_where_nothing_was_valued_no_critic_is_shown(tmp_path, record):

@@ -153,7 +153,8 @@ def counted(found: Calibration) -> str:
     rollouts, groups = found.num_rollouts or 0, len(found.groups.shares)
     each = "in a group of its own" if rollouts == 1 else "each a group of its own"
     many = f"{rollouts} rollout{'' if rollouts == 1 else 's'}"
-    return f"{many}, {each}" if found.single else f"{many} in {groups} groups"
+    in_groups = f"{groups} group{'' if groups == 1 else 's'}"
+    return f"{many}, {each}" if found.single else f"{many} in {in_groups}"
 
 
 def calibration_of(
