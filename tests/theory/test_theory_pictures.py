@@ -41,6 +41,21 @@ def test_they_are_written_into_a_new_folder(tmp_path, monkeypatch, capsys):
     assert write_pictures(folder, 3)[0].stem in drawn
 
 
+def test_printed_credits_are_differences_of_printed_values():
+    """0.53 to 0.75 is +0.22, whatever the digits that are not shown."""
+    shown = [
+        text.get_text() for text in PICTURES["theory-1-uniqueness"](0).axes[0].texts
+    ]
+    edges, values = shown[:14], [float(text) for text in shown[14:]]
+    credits = [float(text.replace("−", "-")) for text in edges]
+    parents = [(node - 1) // 2 for node in range(1, 15)]
+    for node, (parent, credit) in enumerate(
+        zip(parents, credits, strict=True), start=1
+    ):
+        assert credit == pytest.approx(values[node] - values[parent])
+    assert credits[:2] == [0.22, -0.21]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_another_seed_draws_as_well(name):

@@ -13,8 +13,8 @@ Differs from the paper: clip_high is not stated there and is DAPO's .28 here.
 from functools import partial
 
 from accredit.algorithms.configs import CISPOConfig
-from accredit.algorithms.outcome_step import Algorithm, draw_groups
-from accredit.algorithms.parts import objective
+from accredit.algorithms.outcome_step import Algorithm
+from accredit.algorithms.parts import drawn_from, objective
 from accredit.credit import normalized_outcome_credit
 from accredit.critics.group import GroupMean
 from accredit.functional.aggregation import token_mean
@@ -27,11 +27,7 @@ def cispo(config: CISPOConfig) -> Algorithm:
         clipped_importance, clip_low=config.clip_low, clip_high=config.clip_high
     )
     return Algorithm(
-        draw=partial(
-            draw_groups,
-            prompts_per_step=config.prompts_per_step,
-            group_size=config.group_size,
-        ),
+        draw=drawn_from(config),
         critic=GroupMean(),
         credit=normalized_outcome_credit,
         objective=objective(config, loss, token_mean),

@@ -15,8 +15,8 @@ true one; `rloo` has the other baseline.
 from functools import partial
 
 from accredit.algorithms.configs import DrGRPOConfig
-from accredit.algorithms.outcome_step import Algorithm, draw_groups
-from accredit.algorithms.parts import clipped_objective
+from accredit.algorithms.outcome_step import Algorithm
+from accredit.algorithms.parts import clipped_objective, drawn_from
 from accredit.credit import outcome_credit
 from accredit.critics.group import GroupMean
 from accredit.functional.aggregation import fixed_length_token_sum
@@ -26,11 +26,7 @@ def dr_grpo(config: DrGRPOConfig, *, max_new_tokens: int) -> Algorithm:
     """Siblings as critic, clipped surrogate over a fixed length."""
     aggregation = partial(fixed_length_token_sum, max_length=max_new_tokens)
     return Algorithm(
-        draw=partial(
-            draw_groups,
-            prompts_per_step=config.prompts_per_step,
-            group_size=config.group_size,
-        ),
+        draw=drawn_from(config),
         critic=GroupMean(),
         credit=outcome_credit,
         objective=clipped_objective(config, aggregation),

@@ -14,11 +14,9 @@ Differs from the paper:
 - one optimizer step a batch by default, so that the ratio is 1 and never clipped.
 """
 
-from functools import partial
-
 from accredit.algorithms.configs import GRPOConfig
-from accredit.algorithms.outcome_step import Algorithm, draw_groups
-from accredit.algorithms.parts import clipped_objective
+from accredit.algorithms.outcome_step import Algorithm
+from accredit.algorithms.parts import clipped_objective, drawn_from
 from accredit.credit import normalized_outcome_credit
 from accredit.critics.group import GroupMean
 from accredit.functional.aggregation import sequence_mean_token_mean
@@ -27,11 +25,7 @@ from accredit.functional.aggregation import sequence_mean_token_mean
 def grpo(config: GRPOConfig) -> Algorithm:
     """Siblings as critic, deviation as unit, clipped surrogate."""
     return Algorithm(
-        draw=partial(
-            draw_groups,
-            prompts_per_step=config.prompts_per_step,
-            group_size=config.group_size,
-        ),
+        draw=drawn_from(config),
         critic=GroupMean(),
         credit=normalized_outcome_credit,
         objective=clipped_objective(config, sequence_mean_token_mean),

@@ -15,8 +15,8 @@ over them, which is the same gradient.
 from functools import partial
 
 from accredit.algorithms.configs import GSPOConfig
-from accredit.algorithms.outcome_step import Algorithm, draw_groups
-from accredit.algorithms.parts import objective
+from accredit.algorithms.outcome_step import Algorithm
+from accredit.algorithms.parts import drawn_from, objective
 from accredit.credit import normalized_outcome_credit
 from accredit.critics.group import GroupMean
 from accredit.functional.aggregation import sequence_mean_token_mean
@@ -31,11 +31,7 @@ def gspo(config: GSPOConfig) -> Algorithm:
         clip_high=config.clip_high,
     )
     return Algorithm(
-        draw=partial(
-            draw_groups,
-            prompts_per_step=config.prompts_per_step,
-            group_size=config.group_size,
-        ),
+        draw=drawn_from(config),
         critic=GroupMean(),
         credit=normalized_outcome_credit,
         objective=objective(config, loss, sequence_mean_token_mean),

@@ -35,11 +35,10 @@ from accredit.algorithms.configs import OPDConfig
 from accredit.algorithms.outcome_step import (
     Algorithm,
     Shaped,
-    draw_groups,
     recorded,
     update_policy,
 )
-from accredit.algorithms.parts import objective
+from accredit.algorithms.parts import drawn_from, objective
 from accredit.collate import collate
 from accredit.credit import outcome_credit
 from accredit.critics.group import ZeroBaseline
@@ -103,11 +102,7 @@ def opd(config: OPDConfig, teacher: Teacher) -> Algorithm:
         clipped_surrogate, clip_low=config.clip_low, clip_high=config.clip_high
     )
     return Algorithm(
-        draw=partial(
-            draw_groups,
-            prompts_per_step=config.prompts_per_step,
-            group_size=config.group_size,
-        ),
+        draw=drawn_from(config),
         critic=ZeroBaseline(),
         # Of the rewards, which are not learned from; the step asks the teacher.
         credit=outcome_credit,

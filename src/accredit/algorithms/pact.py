@@ -43,8 +43,8 @@ from accredit.algorithms.alignment import (
     policy_change,
 )
 from accredit.algorithms.critic_configs import PACTConfig
-from accredit.algorithms.outcome_step import Algorithm, Shaped, draw_groups, recorded
-from accredit.algorithms.parts import objective
+from accredit.algorithms.outcome_step import Algorithm, Shaped, recorded
+from accredit.algorithms.parts import drawn_from, objective
 from accredit.collate import collate
 from accredit.credit import aligned_value_targets, outcome_credit
 from accredit.functional.aggregation import token_mean
@@ -62,11 +62,7 @@ def pact(config: PACTConfig, critic: TrainableCritic) -> Algorithm:
     """A learned critic that follows the policy's every move."""
     loss, bounds = actor_loss(config)
     return Algorithm(
-        draw=partial(
-            draw_groups,
-            prompts_per_step=config.prompts_per_step,
-            group_size=config.group_size,
-        ),
+        draw=drawn_from(config),
         critic=critic,
         credit=outcome_credit,
         objective=objective(config, loss, token_mean),

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from accredit.algorithms.base_configs import OutcomeConfig
 from accredit.algorithms.configs import ClippedConfig
+from accredit.algorithms.outcome_step import Draw, draw_groups
 from accredit.functional import corrections, divergences
 from accredit.functional.policy_losses import clipped_surrogate
 from accredit.protocols import (
@@ -20,6 +22,23 @@ from accredit.protocols import (
 from accredit.records import Cost
 from accredit.types import Batch
 from accredit.world import World, forward_cost
+
+
+@runtime_checkable
+class Grouped(Protocol):
+    """A section that says how much is rolled out at each step."""
+
+    prompts_per_step: int
+    group_size: int
+
+
+def drawn_from(config: Grouped) -> Draw:
+    """The next problems of the source, as many and as often as the recipe says."""
+    return partial(
+        draw_groups,
+        prompts_per_step=config.prompts_per_step,
+        group_size=config.group_size,
+    )
 
 
 def objective(

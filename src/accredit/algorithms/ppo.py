@@ -32,8 +32,8 @@ from accredit.algorithms.actor_critic import (
     trainable,
 )
 from accredit.algorithms.critic_configs import PPOConfig
-from accredit.algorithms.outcome_step import Algorithm, Shaped, draw_groups, recorded
-from accredit.algorithms.parts import objective
+from accredit.algorithms.outcome_step import Algorithm, Shaped, recorded
+from accredit.algorithms.parts import drawn_from, objective
 from accredit.collate import collate
 from accredit.credit import decoupled_credit
 from accredit.functional.advantages import length_adaptive_lambda
@@ -64,11 +64,7 @@ def ppo(config: PPOConfig, critic: TrainableCritic) -> Algorithm:
         dual_clip=config.dual_clip,
     )
     return Algorithm(
-        draw=partial(
-            draw_groups,
-            prompts_per_step=config.prompts_per_step,
-            group_size=config.group_size,
-        ),
+        draw=drawn_from(config),
         critic=critic,
         credit=credit,
         objective=objective(config, loss, token_mean),

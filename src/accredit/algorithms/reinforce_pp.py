@@ -16,11 +16,10 @@ from accredit.algorithms.configs import ReinforcePPConfig
 from accredit.algorithms.outcome_step import (
     Algorithm,
     Shaped,
-    draw_groups,
     recorded,
     update_policy,
 )
-from accredit.algorithms.parts import kl_charge, objective
+from accredit.algorithms.parts import drawn_from, kl_charge, objective
 from accredit.collate import collate
 from accredit.credit import batch_whitened_credit
 from accredit.critics.group import ZeroBaseline
@@ -36,11 +35,7 @@ def reinforce_pp(config: ReinforcePPConfig) -> Algorithm:
         clipped_surrogate, clip_low=config.clip_low, clip_high=config.clip_high
     )
     return Algorithm(
-        draw=partial(
-            draw_groups,
-            prompts_per_step=config.prompts_per_step,
-            group_size=config.group_size,
-        ),
+        draw=drawn_from(config),
         critic=ZeroBaseline(),
         credit=batch_whitened_credit,
         objective=objective(config, loss, token_mean),

@@ -16,8 +16,8 @@ import math
 from functools import partial
 
 from accredit.algorithms.configs import RLOOConfig
-from accredit.algorithms.outcome_step import Algorithm, Shaped, draw_groups
-from accredit.algorithms.parts import kl_charge, objective
+from accredit.algorithms.outcome_step import Algorithm, Shaped
+from accredit.algorithms.parts import drawn_from, kl_charge, objective
 from accredit.credit import outcome_credit
 from accredit.critics.group import LeaveOneOut
 from accredit.functional.aggregation import sequence_mean_token_sum
@@ -30,11 +30,7 @@ def rloo(config: RLOOConfig) -> Algorithm:
     """The other siblings as critic, the policy gradient itself."""
     unclipped = partial(clipped_surrogate, clip_low=1.0, clip_high=math.inf)
     return Algorithm(
-        draw=partial(
-            draw_groups,
-            prompts_per_step=config.prompts_per_step,
-            group_size=config.group_size,
-        ),
+        draw=drawn_from(config),
         critic=LeaveOneOut(),
         credit=outcome_credit,
         objective=objective(config, unclipped, sequence_mean_token_sum),

@@ -21,7 +21,8 @@ from functools import partial
 
 from accredit.algorithms.actor_critic import SETTLEMENTS
 from accredit.algorithms.critic_configs import SAOConfig
-from accredit.algorithms.outcome_step import Algorithm, draw_groups
+from accredit.algorithms.outcome_step import Algorithm
+from accredit.algorithms.parts import drawn_from
 from accredit.algorithms.ppo import ppo_step
 from accredit.credit import decoupled_credit
 from accredit.functional.advantages import length_adaptive_lambda
@@ -46,11 +47,7 @@ def sao(config: SAOConfig, critic: TrainableCritic) -> Algorithm:
         accept_high=config.ratio_high,
     )
     return Algorithm(
-        draw=partial(
-            draw_groups,
-            prompts_per_step=config.prompts_per_step,
-            group_size=config.group_size,
-        ),
+        draw=drawn_from(config),
         critic=critic,
         credit=credit,
         objective=Objective(

@@ -29,11 +29,10 @@ from accredit.algorithms.configs import VineConfig
 from accredit.algorithms.outcome_step import (
     Algorithm,
     Shaped,
-    draw_groups,
     recorded,
     update_policy,
 )
-from accredit.algorithms.parts import objective
+from accredit.algorithms.parts import drawn_from, objective
 from accredit.collate import collate
 from accredit.credit import chunk_credit
 from accredit.critics.group import ZeroBaseline
@@ -54,11 +53,7 @@ def vine(config: VineConfig, max_new_tokens: int) -> Algorithm:
         clipped_surrogate, clip_low=config.clip_low, clip_high=config.clip_high
     )
     return Algorithm(
-        draw=partial(
-            draw_groups,
-            prompts_per_step=config.prompts_per_step,
-            group_size=config.group_size,
-        ),
+        draw=drawn_from(config),
         # Values that need an environment are the step's affair.
         critic=ZeroBaseline(),
         credit=partial(chunk_credit, chunk_length=chunk_length),

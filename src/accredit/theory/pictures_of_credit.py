@@ -84,11 +84,12 @@ def free_directions(tree: Tree) -> list[int]:
 
 
 def _draw_tree(axes: "Axes", tree: Tree) -> None:
-    """Nodes by depth from left to right, edges as thick as they are likely."""
+    """Nodes by depth, edges as thick as they are likely."""
     from matplotlib.colors import LinearSegmentedColormap
 
     shades = LinearSegmentedColormap.from_list("value", ["#ffffff", BLUE])
-    values, depths = tree.values(), tree.depths
+    # Rounded as they are printed, so that the printed credits are their differences.
+    values, depths = tree.values().round(decimals=2), tree.depths
     heights = torch.zeros(len(values))
     heights[tree.leaves] = torch.arange(len(tree.leaves), 0, -1).float()
     for node in reversed(range(len(values))):
@@ -99,8 +100,7 @@ def _draw_tree(axes: "Axes", tree: Tree) -> None:
     for node in range(1, len(values)):
         parent = int(tree.parent[node])
         x, y = (float(depths[parent]), float(depths[node])), heights[[parent, node]]
-        # Of the rounded values, so that what is printed adds up.
-        credit = round(float(values[node]), 2) - round(float(values[parent]), 2)
+        credit = float(values[node] - values[parent])
         colour = BLUE if credit > 1e-9 else ORANGE if credit < -1e-9 else MUTED
         width = 0.6 + 5.0 * float(likely[node])
         axes.plot(x, y, color=colour, linewidth=width, alpha=0.55, zorder=1)
@@ -128,15 +128,8 @@ def _draw_tree(axes: "Axes", tree: Tree) -> None:
             zorder=2,
         )
         text = f"{values[node]:.0f}" if leaf else f"{values[node]:.2f}"
-        label(
-            axes,
-            float(depths[node]),
-            float(heights[node]),
-            text,
-            INK,
-            ha="center",
-            fontsize=9.5,
-        )
+        at = (float(depths[node]), float(heights[node]))
+        label(axes, *at, text, INK, ha="center", fontsize=9.5)
     axes.set_xlim(-0.22, 3.2)
     axes.set_ylim(0.35, len(tree.leaves) + 0.65)
     axes.grid(False)
