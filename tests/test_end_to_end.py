@@ -92,7 +92,7 @@ RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 @pytest.mark.parametrize("name", ["ppo", "sao", "pact", "vine", "opd"])
-def test_the_recipe_of_an_algorithm_trains_on_walk(name, tmp_path):
+def test_the_recipe_of_an_algorithm_trains_on_walk(name, tmp_path, capsys):
     keys = ["--steps", "2", "--algorithm.prompts_per_step", "8"]
     keys += ["--evaluation.samples", "1", "--evaluation.max_problems", "2"]
     if name in ("ppo", "sao", "pact"):
@@ -101,6 +101,8 @@ def test_the_recipe_of_an_algorithm_trains_on_walk(name, tmp_path):
         keys += ["--algorithm.teacher", "packaged"]
     recipe, folder = str(RECIPES / f"walk_{name}.toml"), str(tmp_path)
     assert run_command("train", recipe, "--runs_folder", folder, *keys) == 0
+    said = capsys.readouterr()
+    assert ("teacher: packaged" in said.out + said.err) == (name == "opd")
     run = RunDirectory(tmp_path / f"walk-{name}")
     assert [row["step"] for row in run.metrics()] == [1, 2]
     assert "policy/loss" in run.metrics()[1]

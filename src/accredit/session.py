@@ -18,7 +18,12 @@ from accredit.config import RecipeError, RunConfig, recipe_from, with_overrides
 from accredit.critics.build import opening_of, warnings_of
 from accredit.engines.models import quiet_transformers
 from accredit.folders import CRITIC_FOLDER, MODEL_FOLDER
-from accredit.judges import critic_section, record_judges, recorded_folders
+from accredit.judges import (
+    TEACHER,
+    critic_section,
+    record_judges,
+    recorded_folders,
+)
 from accredit.learner.checkpoint import (
     checkpoint_step,
     checkpoints,
@@ -293,6 +298,9 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
         if critic is not None and state.step == 0:
             progress.console.print(opening_of(critic), soft_wrap=True)
             progress.warn(warnings_of(critic, world.learner.model))
+        if TEACHER in assembly.folders:
+            line = f"teacher: {assembly.folders[TEACHER]}"
+            progress.console.print(line, soft_wrap=True)
         progress.warn(opening_warnings(assembly))
         trackers = [
             open_tracker(name, run.path, run.recipe(), state.step)
