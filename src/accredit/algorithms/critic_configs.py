@@ -151,7 +151,7 @@ class PACTConfig(ActorCriticConfig, OutcomeConfig):
     """Largest one."""
     window: Annotated[int, Field(ge=0)] = 16
     """Of `windowed`: later tokens whose ratio counts, too."""
-    trace_cap: Annotated[float, Field(gt=0)] = 1.0
+    trace_cap: Annotated[float, Field(gt=0)] = 6.0
     """Of `vtrace`: largest ratio, of both kinds."""
     product_cap: Annotated[float, Field(gt=0)] = 6.0
     """Of `full_product`: largest product of ratios."""
