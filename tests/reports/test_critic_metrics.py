@@ -274,3 +274,23 @@ def test_a_critic_that_foresees_is_told_from_one_that_does_not():
     rows = [blind | {"step": step} for step in range(1, 6)]
     assert any("the critic is noisy" in line for line in warning_lines(rows))
     assert any("below 0: a constant" in line for line in warning_lines(rows))
+
+
+@pytest.mark.parametrize("rewards", [[1.0, 1.0 + 2**-23], [1000.0, 1000.0 + 2**-13]])
+def test_what_differs_by_rounding_only_explains_nothing(rewards):
+    """float32 neighbours: their variance is noise, and so is what explains it."""
+    record = with_values(small_record(rewards, [1, 1]), [[0.25], [0.75]])
+    assert record.shaped_rewards[0] != record.shaped_rewards[1]
+    metrics = step_metrics(record, State())
+    assert "critic/explained_variance" not in metrics
+    assert "critic/correlation" not in metrics
+    assert metrics["critic/mae"] > 0
+    apart = with_values(small_record([1.0, 0.0], [1, 1]), [[0.25], [0.75]])
+    assert step_metrics(apart, State())["critic/correlation"] == pytest.approx(-1.0)
+
+
+def test_values_that_differ_by_rounding_only_correlate_with_nothing():
+    record = with_values(small_record([1.0, 0.0], [1, 1]), [[0.5], [0.5 + 2**-24]])
+    metrics = step_metrics(record, State())
+    assert "critic/correlation" not in metrics
+    assert metrics["critic/explained_variance"] == pytest.approx(0.0, abs=1e-6)
