@@ -12,8 +12,9 @@ from accredit.critics.outputs import (
     SigmoidOutput,
     output_of,
 )
+from accredit.functional.value_losses import bin_mean, smoothed_bins
 
-OUTPUTS = [SigmoidOutput(), LinearOutput(), LinearOutput(0.1), CategoricalOutput(11)]
+OUTPUTS = [SigmoidOutput(), LinearOutput(), LinearOutput(0.1), CategoricalOutput(51)]
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
@@ -25,14 +26,30 @@ def test_the_bias_alone_says_the_value(output, value):
     torch.testing.assert_close(said, torch.full((2, 3), value))
 
 
-def test_a_value_beyond_the_last_bins_center_is_the_last_bins():
-    """Ten bins: no mean lies beyond .95; the bias stays finite."""
+def test_a_value_beyond_an_end_of_the_bins_is_that_ends():
+    """Ten bins: .69 of a bin inside, where a smoothed 0 or 1 has its mean."""
     output = CategoricalOutput(10)
-    for value, expected in ((0.999, 0.95), (0.001, 0.05)):
+    for value, expected in ((0.999, 0.931), (0.001, 0.069)):
         bias = output.bias(value)
         assert bool(torch.isfinite(bias).all())
         said = output.values(bias.expand(1, 1, -1))
-        assert float(said) == pytest.approx(expected, abs=1e-5)
+        assert float(said) == pytest.approx(expected, abs=1e-3)
+
+
+def test_fresh_bins_lie_at_both_ends_and_thinly_between():
+    """Of .5: nine tenths at the ends, alike, and a tenth spread over all 51."""
+    found = CategoricalOutput(51).bias(0.5).double().softmax(-1)
+    lost, won = smoothed_bins(torch.tensor([0.0, 1.0], dtype=torch.float64), 51)
+    expected = 0.9 * (lost + won) / 2 + 0.1 / 51
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-4)
+    wide = CategoricalOutput(51, sigma=3.0).bias(0.5).softmax(-1)
+    assert float(wide[2] / wide[0]) > 5 * float(found[2] / found[0])
+    # Of .06: .012 between, and the share w of the won end that gives the mean.
+    rare = CategoricalOutput(51).bias(0.06).double().softmax(-1)
+    assert float(rare[25] * 51) == pytest.approx(0.012, rel=1e-3)
+    share = ((0.06 - 0.006) / 0.988 - 0.690 / 51) / (1 - 2 * 0.690 / 51)
+    assert float(rare[-1] / rare[0]) == pytest.approx(share / (1 - share), rel=0.02)
+    assert bin_mean(CategoricalOutput(51).bias(0.06)) == pytest.approx(0.06, abs=1e-5)
 
 
 @pytest.mark.parametrize("output", OUTPUTS)

