@@ -12,8 +12,9 @@ from typing import Any, Protocol, runtime_checkable
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from accredit.records import CriticUpdate, PolicyUpdate, ValueTargets
+from accredit.records import CriticUpdate, PolicyUpdate, Valuation, ValueTargets
 from accredit.types import (
+    Attempt,
     Batch,
     Completion,
     Group,
@@ -23,6 +24,7 @@ from accredit.types import (
     Request,
     Rollout,
     Sampling,
+    ValuedAttempt,
     Verdict,
 )
 
@@ -80,6 +82,21 @@ class Objective:
     num_epochs: int = 1
     old_from_engine: bool = False
     """True takes the engine's log-probs as `old_logprobs` (no frozen old policy)."""
+    shuffled: bool = True
+    """Whether minibatches are cut from an order drawn anew, or from the batch's own."""
+
+
+@dataclass(frozen=True)
+class Interlude:
+    """What else happens to the policy's weights amid its own update.
+
+    Both are called with the index of an optimizer step.
+    """
+
+    add_gradient: Callable[[int], None] | None = None
+    """Adds the gradient of another loss to a step's own, before it is taken."""
+    after_step: Callable[[int], None] | None = None
+    """Takes steps of its own after it; leaves no gradient behind."""
 
 
 @runtime_checkable
@@ -129,6 +146,8 @@ class Environment(Protocol):
         key: tuple[int | str, ...],
     ) -> list[Group]: ...
 
+    def has_answer(self, prompt: Prompt, written: Sequence[int]) -> bool: ...
+
 
 @runtime_checkable
 class Critic(Protocol):
@@ -169,6 +188,33 @@ class TrainableCritic(Critic, Protocol):
 
 
 @runtime_checkable
+class PrefixCritic(Protocol):
+    """A critic that is asked about single prefixes, and may be shown a reference.
+
+    `update` is one optimizer step towards all the targets at the given learning rate,
+    or None where there is nothing to learn with. `add_gradient` leaves the gradient of
+    the same loss in the weights that it shares with the policy and takes no step.
+    """
+
+    @property
+    def learning_rate(self) -> float:
+        """That it begins with."""
+        ...
+
+    def values(self, attempts: Sequence[Attempt]) -> Valuation: ...
+
+    def update(
+        self, lessons: Sequence[ValuedAttempt], learning_rate: float
+    ) -> CriticUpdate | None: ...
+
+    def add_gradient(self, lessons: Sequence[ValuedAttempt]) -> CriticUpdate: ...
+
+    def save(self, folder: Path) -> None: ...
+
+    def load(self, folder: Path) -> None: ...
+
+
+@runtime_checkable
 class Learner(Protocol):
     """Takes gradient steps and owns weights, optimizer and schedule."""
 
@@ -179,8 +225,15 @@ class Learner(Protocol):
 
     def reference_logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]: ...
 
+    def entropies(self, batch: Batch) -> Float[Tensor, "rollout token"]: ...
+
     def update_policy(
-        self, batch: Batch, advantages: Tensor, objective: Objective, seed: int
+        self,
+        batch: Batch,
+        advantages: Tensor,
+        objective: Objective,
+        seed: int,
+        interlude: Interlude | None = None,
     ) -> PolicyUpdate: ...
 
     def save(self, folder: Path) -> None: ...

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from accredit.types import EMPTY, Batch, Group
@@ -49,6 +49,9 @@ class PolicyUpdate:
     """Optimizer steps left out because loss or gradient was not finite, or empty."""
     num_forward_tokens: int
     num_backward_tokens: int
+    displacements: tuple[float, ...] = ()
+    """L2 distance that each optimizer step moved the weights; empty where nobody
+    measured it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +109,59 @@ class CriticUpdate:
     num_skipped: int
     """Steps left out because loss or gradient was not finite, or nothing was asked."""
     train_flops: float
+    displacement: float | None = None
+    """L2 distance that its steps moved the weights; None where nobody measured it."""
+    num_left_out: int = 0
+    """Attempts that did not fit the critic's context."""
+
+
+@dataclass(frozen=True)
+class Valuation:
+    """What a critic said of some attempts, and what asking cost."""
+
+    values: tuple[float | None, ...]
+    """Reward units; None where it gave no valid answer, which is not 0."""
+    flops: float = 0.0
+    """Of reading the attempts and of what it wrote."""
+
+
+@dataclass(frozen=True, eq=False)
+class Routing:
+    """How a step's groups were run and valued, where a critic may end rollouts early.
+
+    NaN stands where nothing was asked, or the answer was not valid.
+    """
+
+    ready: Bool[Tensor, " group"]
+    """True where the critic was trusted with the group's problem."""
+    audited: Bool[Tensor, " group"]
+    """True where a ready group ran to its end all the same."""
+    num_replayed: Int[Tensor, " group"]
+    """Tokens of the replayed prefix."""
+    reference_shown: Bool[Tensor, " group"]
+    """True where the critic was shown a reference."""
+    prefix_values: Float[Tensor, " group"]
+    """The critic's value of the replayed prefix, before the step's updates."""
+    targets: Float[Tensor, " group"]
+    """What it should have said by the group's endpoints, as it is taught."""
+    asked: Bool[Tensor, " rollout"]
+    """True where a rollout stopped at a chunk border and the critic was to value it."""
+    endpoint_values: Float[Tensor, " rollout"]
+    """The critic's value of the end of those rollouts."""
+    border_values: Float[Tensor, " rollout"]
+    """Of rollouts that ran on: its value where they would have been stopped."""
+    border_reached: Bool[Tensor, " rollout"]
+    """True where a rollout that ran on would have been stopped."""
+    refill: tuple[Group, ...] = ()
+    """Fresh rollouts for later steps, which this step does not learn from."""
+    num_problems: int = 0
+    """In the data."""
+    num_ready: int = 0
+    """Problems that the critic is trusted with, after the step."""
+    num_flipped: int = 0
+    """Problems that it was newly trusted with."""
+    num_revoked: int = 0
+    """Problems whose trust was taken back."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +172,12 @@ class Cost:
     prefill_flops: float = 0.0
     train_flops: float = 0.0
     evaluation_flops: float = 0.0
+    critic_flops: float = 0.0
+    """Of a critic's answers about attempts: reading, and writing."""
     tokens_generated: int = 0
     num_verifications: int = 0
+    num_questions: int = 0
+    """Attempts that a critic was asked about."""
 
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(
@@ -125,8 +185,10 @@ class Cost:
             self.prefill_flops + other.prefill_flops,
             self.train_flops + other.train_flops,
             self.evaluation_flops + other.evaluation_flops,
+            self.critic_flops + other.critic_flops,
             self.tokens_generated + other.tokens_generated,
             self.num_verifications + other.num_verifications,
+            self.num_questions + other.num_questions,
         )
 
     @property
@@ -137,6 +199,7 @@ class Cost:
             + self.prefill_flops
             + self.train_flops
             + self.evaluation_flops
+            + self.critic_flops
         )
 
 
@@ -184,3 +247,5 @@ class Record:
     outcome_known: Bool[Tensor, " rollout"] | None = None
     """False where `shaped_rewards` holds a critic's word in place of an outcome; None
     where every verified rollout has its own."""
+    routing: Routing | None = None
+    """None where every rollout runs to its end."""

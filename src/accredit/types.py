@@ -3,6 +3,7 @@
     Problem --tokenizer--> Prompt --engine, environment--> Rollout --verifier--> Verdict
     Prompt + (Rollout, Verdict) x group_size --> Group --collate--> Batch
     Prompt + the beginning of a rollout --> Opening --environment--> Group
+    Opening + a reference --> Attempt --critic--> its value
 
 What a step makes of a batch is in `records`.
 
@@ -94,11 +95,39 @@ class Opening:
     prompt: Prompt
     written: tuple[int, ...] = ()
     """The beginning of a completion that has not ended: without its stop token."""
+    max_new_tokens: int | None = None
+    """Most tokens of the chunk that follows; None goes on to the end."""
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens is not None and self.max_new_tokens < 1:
+            raise ValueError(
+                f"a chunk must hold a token or more, got {self.max_new_tokens}"
+            )
 
     @property
     def token_ids(self) -> tuple[int, ...]:
         """Prompt and replayed tokens."""
         return (*self.prompt.token_ids, *self.written)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The beginning of a completion, as a critic is asked about it."""
+
+    prompt: Prompt
+    written: tuple[int, ...] = ()
+    """Tokens of the completion so far."""
+    reference: tuple[int, ...] | None = None
+    """A passing completion to the same problem; None shows the critic none."""
+
+
+@dataclass(frozen=True)
+class ValuedAttempt:
+    """What a critic should have said of an attempt."""
+
+    attempt: Attempt
+    target: float
+    """Reward units."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,79 @@
+"""What can be set about critics of single prefixes. Loads no torch."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from accredit.base_config import BaseConfig
+from accredit.critics.configs import ValueHeadConfig
+
+
+class PromptedConfig(BaseConfig):
+    """The policy's own weights, asked in a new user turn."""
+
+    kind: Literal["prompted"] = "prompted"
+    template: str = "instruction"
+    """How it is asked: `instruction` in words, for chat models; `compact` and
+    `compact_progress` as the packaged model was taught; or a TOML file of one's own,
+    see docs/ac2.md."""
+    readout: Literal["greedy", "expectation"] = "greedy"
+    """The grid value that is written greedily, or the mean over the grid by the
+    probability of each value."""
+    reference: Literal["none", "bank", "source"] = "source"
+    """What it is shown: nothing; a passing completion of the bank; or that of the very
+    rollout that a prefix is from, where it passed, and the bank's otherwise."""
+    both_prompts: bool = True
+    """Trains a prefix that has a reference with it and without it, half each."""
+    weights: Literal["tied", "separate"] = "tied"
+    """The policy's weights, or a copy of them that learns apart."""
+    learning_rate: Annotated[float, Field(gt=0)] = 2.83e-6
+    """Of its AdamW, at the start; the policy's weights too are moved by it."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Decoupled, per unit of learning rate."""
+    max_gradient_norm: Annotated[float, Field(gt=0)] | None = 0.2
+    """L2 norm that its gradients are clipped to."""
+
+
+class HeadConfig(ValueHeadConfig):
+    """A value head, asked about the ends of prefixes."""
+
+    kind: Literal["value_head"] = "value_head"
+    trunk: Literal["own", "shared", "lora"] = "shared"
+    """Whose backbone the head reads: one of its own, the policy's, which it then trains
+    along, or adapters on the policy's, which stays as it is (extra `lora`)."""
+    learning_rate: Annotated[float, Field(gt=0)] = 2.83e-6
+    """Of its AdamW, at the start."""
+    max_gradient_norm: Annotated[float, Field(gt=0)] | None = 0.2
+    """L2 norm that its gradients are clipped to."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Refused here: no rollout is stopped before the critic is trusted."""
+
+    @model_validator(mode="after")
+    def _whole_rollouts_are_not_read(self) -> "HeadConfig":
+        for key in ("warmup_steps", "max_prefixes", "deviation_floor"):
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise ValueError(
+                    f"algorithm.critic.{key} goes with critics of whole rollouts, got "
+                    f"{getattr(self, key)} for one that is asked about single "
+                    "prefixes; leave it out"
+                )
+        return self
+
+
+class ExactConfig(BaseConfig):
+    """The ceiling, on `walk` alone: values by dynamic programming."""
+
+    kind: Literal["exact"] = "exact"
+
+
+PrefixCriticConfig = Annotated[
+    PromptedConfig | HeadConfig | ExactConfig, Field(discriminator="kind")
+]
+
+
+def prompted_unless_named(content: Any) -> Any:
+    """The section of an algorithm, its critic prompted where it says no kind."""
+    critic = content.get("critic") if isinstance(content, dict) else None
+    if isinstance(critic, dict) and "kind" not in critic:
+        return {**content, "critic": {"kind": "prompted", **critic}}
+    return content
