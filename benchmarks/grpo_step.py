@@ -172,9 +172,7 @@ class Ours:
         """Takes so many steps; returns the number of tokens."""
         num_tokens = 0
         for _ in range(count):
-            self.state, record = self.algorithm.step(
-                self.algorithm, self.state, self.world
-            )
+            self.state, record = self.algorithm.advance(self.state, self.world)
             step_metrics(record, self.state, self.algorithm.clip_bounds)
             num_tokens += self.load.checked(record.cost.tokens_generated)
         return num_tokens

@@ -131,7 +131,7 @@ def finished_session(
         session = MeasuredSession(assembly, run, progress)
         session.watch(watched)
         algorithm = assembly.algorithm
-        step = partial(algorithm.step, algorithm, world=assembly.world)
+        step = partial(algorithm.advance, world=assembly.world)
         train(step, State(), plan, session)
     assembly.close()
     return session

@@ -124,7 +124,7 @@ def warm_critic(section: dict[str, Any], steps: int, seed: int, folder: Path) ->
     assembly = assembled(section | keys, seed, steps + 1)
     state = State()
     for _ in range(steps):
-        state, _ = assembly.algorithm.step(assembly.algorithm, state, assembly.world)
+        state, _ = assembly.algorithm.advance(state, assembly.world)
     assert assembly.critic is not None
     assembly.critic.save(folder)
     assembly.close()
@@ -136,7 +136,7 @@ def trained_teacher(steps: int, seed: int, folder: Path) -> None:
     assembly = assembled(keys, seed, steps)
     state = State()
     for _ in range(steps):
-        state, _ = assembly.algorithm.step(assembly.algorithm, state, assembly.world)
+        state, _ = assembly.algorithm.advance(state, assembly.world)
     with quiet_transformers():
         assembly.world.learner.model.save_pretrained(folder)
         assembly.tokenizer.save_pretrained(folder)
@@ -156,7 +156,7 @@ def dealt(section: dict[str, Any], seed: int, folder: Path) -> Record:
         keys["teacher"] = str(folder / "teacher")
     assembly = assembled(section | keys, seed, 1)
     state = State(step=1_000_000)
-    _, record = assembly.algorithm.step(assembly.algorithm, state, assembly.world)
+    _, record = assembly.algorithm.advance(state, assembly.world)
     assembly.close()
     return record
 

@@ -82,9 +82,7 @@ def stepped(assembly: Assembly, count: int = 3) -> list[Record]:
     """The records of some steps."""
     state, records = State(), []
     for _ in range(count):
-        state, record = assembly.algorithm.step(
-            assembly.algorithm, state, assembly.world
-        )
+        state, record = assembly.algorithm.advance(state, assembly.world)
         records.append(record)
     return records
 

@@ -98,8 +98,8 @@ def test_an_unknown_key_names_the_nearest_one(content, expected):
         (
             {"algorithm": {"name": "gropo"}},
             "algorithm.name 'gropo' is unknown; did you mean grpo? "
-            "(known: cispo, dapo, dr_grpo, grpo, gspo, opd, pact, ppo, reinforce_pp, "
-            "rloo, sao, vine)",
+            "(known: ac2, ac2_plus, cispo, dapo, dr_grpo, grpo, gspo, opd, pact, ppo, "
+            "prefix_grpo, reinforce_pp, rloo, sao, vine)",
         ),
         ({"task": {"split": "easy"}}, "task needs a name, got a section without one"),
         ({"task": 3}, "task must be a section of keys, got 3"),

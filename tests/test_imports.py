@@ -22,7 +22,7 @@ FOUNDATION = {
     "text",
     "types",
 }
-STEP = {"collate", "credit", "critics", "decisions", "world"}
+STEP = {"collate", "credit", "critics", "decisions", "replay", "world"}
 ALLOWED: dict[str, set[str]] = {
     "functional": set(),
     "randomness": set(),
@@ -37,7 +37,17 @@ ALLOWED: dict[str, set[str]] = {
     "collate": {"types"},
     "world": {"functional", "protocols", "randomness", "records", "types"},
     "views": {"types"},
-    "critics": FOUNDATION | {"credit", "decisions", "engines", "learner", "views"},
+    "replay": {"types"},
+    "critics": FOUNDATION
+    | {
+        "credit",
+        "decisions",
+        "engines",
+        "learner",
+        "replay",
+        "tasks.rendering",
+        "views",
+    },
     "algorithms": FOUNDATION | STEP | {"views"},
     "theory": FOUNDATION | {"credit", "critics", "decisions", "reports.plots"},
     "tasks": FOUNDATION | {"verification"},
@@ -67,6 +77,7 @@ WIRING = {
     "cli",
     "commands",
     "judges",
+    "prefix_critics",
     "session",
 }
 """These put the parts together: they may import anything, and no part imports them."""

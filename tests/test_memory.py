@@ -63,7 +63,7 @@ def test_an_algorithm_with_a_reference_leaves_no_tensor_behind(name, keys):
 
     def step() -> None:
         nonlocal state
-        state, _ = chosen.step(chosen, state, world)
+        state, _ = chosen.advance(state, world)
 
     assert growth(step) == 0
 
@@ -96,7 +96,7 @@ def test_fifty_steps_of_a_run_need_no_more_memory_than_five(tmp_path):
     with TrainingProgress(config.steps) as progress:
         chosen = assembly.algorithm
         train(
-            lambda state: chosen.step(chosen, state, assembly.world),
+            lambda state: chosen.advance(state, assembly.world),
             State(),
             Plan(NUM_STEPS),
             Watched(assembly, run, progress),

@@ -28,6 +28,7 @@ from accredit.world import (
     forward_cost,
     rollout_cost,
     update_cost,
+    valuation_cost,
 )
 
 # Per token: attention 4 projections of 2 x 2, feed-forward 3 of 2 x 3, logits 2 x 5:
@@ -44,12 +45,12 @@ SHAPE = ModelShape(
 ASKED = Prompt(Problem("a", (Message("user", "?"),)), (1, 2, 3))
 
 
-def rollout(flags: str) -> Rollout:
+def rollout(flags: str, stop_reason: StopReason = StopReason.STOP) -> Rollout:
     """`flags` after the prompt: s sampled, o observed."""
     sampled = torch.tensor([False] * 3 + [flag == "s" for flag in flags])
     logprobs = torch.where(sampled, -1.0, 0.0)
     token_ids = torch.tensor([1, 2, 3] + [4] * len(flags))
-    return Rollout(ASKED, token_ids, sampled, logprobs, StopReason.STOP)
+    return Rollout(ASKED, token_ids, sampled, logprobs, stop_reason)
 
 
 def group(*flags: str) -> Group:
@@ -92,6 +93,16 @@ def test_what_the_verifier_could_not_tell_was_still_asked():
     verdicts = (Verdict(0.0), Verdict(None, "hung"))
     cost = rollout_cost([Group(ASKED, members, verdicts)], SHAPE)
     assert (cost.num_verifications, cost.tokens_generated) == (2, 2)
+
+
+def test_what_failed_or_stopped_at_a_chunk_is_not_verified_and_costs_its_tokens():
+    """One of each reason: three are sent to a verifier, all five were decoded."""
+    members = tuple(rollout("ss", reason) for reason in StopReason)
+    verdicts = (Verdict(None, "not asked"),) * len(members)
+    cost = rollout_cost([Group(ASKED, members, verdicts)], SHAPE)
+    assert (cost.num_verifications, cost.tokens_generated) == (3, 10)
+    assert cost.decode_flops == 5 * (88 + 8 * (3 + 1))
+    assert cost.num_questions == 0
 
 
 def test_an_empty_completion_costs_nothing():
@@ -137,9 +148,15 @@ def test_a_pass_without_gradient_ends_at_the_last_sampled_token():
 
 
 def test_costs_add_up():
-    first = Cost(1.0, 2.0, 3.0, 4.0, 5, 6)
-    assert first + first == Cost(2.0, 4.0, 6.0, 8.0, 10, 12)
-    assert first.total_flops == 10.0
+    first = Cost(1.0, 2.0, 3.0, 4.0, 5.0, 6, 7, 8)
+    assert first + first == Cost(2.0, 4.0, 6.0, 8.0, 10.0, 12, 14, 16)
+    assert first.total_flops == 15.0
+
+
+def test_a_critics_answers_are_in_the_full_ledger_and_not_in_decoding():
+    cost = valuation_cost(12.5, 3)
+    assert cost == Cost(critic_flops=12.5, num_questions=3)
+    assert (cost.total_flops, cost.decode_flops) == (12.5, 0.0)
 
 
 def test_the_clock_adds_by_name_and_starts_afresh():

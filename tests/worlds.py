@@ -28,7 +28,7 @@ from accredit.learner.learner import Learner
 from accredit.learner.options import LearnerOptions
 from accredit.learner.schedules import Schedule
 from accredit.learner.teacher import Teacher as FrozenTeacher
-from accredit.protocols import Objective
+from accredit.protocols import Interlude, Objective
 from accredit.records import PolicyUpdate, Record, State
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import (
@@ -210,7 +210,7 @@ def steps(
     """State and records after so many steps."""
     state, records = state or State(), []
     for _ in range(count):
-        state, record = chosen.step(chosen, state, world)
+        state, record = chosen.advance(state, world)
         records.append(record)
     return state, records
 
@@ -297,6 +297,9 @@ class ScriptedEnvironment:
         half = [((1,), 0.5)] * group_size
         return [answered(opening.prompt, half) for opening in openings]
 
+    def has_answer(self, prompt: Prompt, written: Sequence[int]) -> bool:
+        return False
+
 
 @dataclass
 class KnownLearner:
@@ -307,6 +310,8 @@ class KnownLearner:
     version: int = 0
     model: Any = None
     advantages: list[Tensor] = field(default_factory=list)
+    entropy: float = 0.0
+    """Of every sampled token."""
 
     def logprobs(self, batch: Batch) -> Tensor:
         return self.known
@@ -314,13 +319,30 @@ class KnownLearner:
     def reference_logprobs(self, batch: Batch) -> Tensor:
         return self.reference
 
+    def entropies(self, batch: Batch) -> Tensor:
+        return torch.where(batch.sampled, self.entropy, 0.0)
+
     def update_policy(
-        self, batch: Batch, advantages: Tensor, objective: Objective, seed: int
+        self,
+        batch: Batch,
+        advantages: Tensor,
+        objective: Objective,
+        seed: int,
+        interlude: Interlude | None = None,
     ) -> PolicyUpdate:
+        """Runs the interlude as the learner does; moves nothing itself."""
         self.advantages.append(advantages)
         nothing = torch.zeros_like(advantages)
+        count = objective.num_minibatches * objective.num_epochs
+        for index in range(count):
+            if interlude is not None and interlude.add_gradient is not None:
+                interlude.add_gradient(index)
+            if interlude is not None and interlude.after_step is not None:
+                interlude.after_step(index)
+        zeros = (0.0,) * count
+        moved = () if interlude is None else zeros
         return PolicyUpdate(
-            nothing, nothing, nothing, None, (0.0,), (0.0,), 1.0, 0, 0, 0
+            nothing, nothing, nothing, None, zeros, zeros, 1.0, 0, 0, 0, moved
         )
 
     def save(self, folder: Path) -> None:

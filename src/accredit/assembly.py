@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from accredit.algorithms.build import build_algorithm
-from accredit.algorithms.outcome_step import Algorithm
+from accredit.algorithms.build import Advancing, build_algorithm
 from accredit.config import RunConfig
 from accredit.engines.models import context_tokens, load_model
 from accredit.engines.transformers_engine import TransformersEngine
@@ -21,7 +20,7 @@ from accredit.judges import build_judges, judge_folders
 from accredit.learner.learner import Learner, LearnerOptions
 from accredit.learner.optimizer import AdamWOptions
 from accredit.learner.schedules import DECAYS, Schedule
-from accredit.protocols import TrainableCritic
+from accredit.protocols import PrefixCritic, TrainableCritic
 from accredit.tasks.build import Task, build_task
 from accredit.tasks.rendering import decoder, render_all
 from accredit.tasks.source import ShuffledPrompts
@@ -38,8 +37,8 @@ class Assembly:
 
     config: RunConfig
     world: World
-    algorithm: Algorithm
-    critic: TrainableCritic | None
+    algorithm: Advancing
+    critic: TrainableCritic | PrefixCritic | None
     """The algorithm's, where it has parameters: to be saved with the policy."""
     folders: Mapping[str, str]
     """Of critic and teacher, where the recipe names one."""
@@ -114,6 +113,7 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
             max_new_tokens=config.max_new_tokens,
             seed=config.seed,
             max_context_tokens=context_tokens(loaded.model.config),
+            answered=task.has_answer,
         ),
         engine=engine,
         learner=learner,
@@ -122,12 +122,12 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
         seed=config.seed,
         clock=clock,
     )
-    judges = build_judges(config, loaded, learner, train.prompts, folders)
+    judges = build_judges(config, loaded, learner, engine, train.prompts, folders)
     return Assembly(
         config=config,
         world=world,
         algorithm=build_algorithm(config.algorithm, judges),
-        critic=judges.critic,
+        critic=judges.prefix_critic or judges.critic,
         folders=folders,
         task=task,
         evaluation_prompts=held_out.prompts,

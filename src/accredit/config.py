@@ -202,8 +202,9 @@ class RunConfig(BaseConfig):
 
     @property
     def critic(self) -> ValueHeadConfig | None:
-        """The critic with parameters, where the algorithm has one."""
-        return getattr(self.algorithm, "critic", None)
+        """The critic with a value head, where the algorithm has one."""
+        found = getattr(self.algorithm, "critic", None)
+        return found if isinstance(found, ValueHeadConfig) else None
 
     @property
     def importance_cap(self) -> float:
@@ -277,7 +278,8 @@ def fault_line(fault: Any) -> str:
     if kind == "union_tag_invalid":
         names = str(context["expected_tags"]).replace("'", "").split(", ")
         tag = str(context["tag"])
-        return f"{place}.name {tag!r} is unknown" + nearest(tag, names)
+        tagged_by = str(context["discriminator"]).strip("'")
+        return f"{place}.{tagged_by} {tag!r} is unknown" + nearest(tag, names)
     if kind == "union_tag_not_found":
         return f"{place} needs a name, got a section without one"
     if kind == "missing":
@@ -335,12 +337,20 @@ def nearest(name: str, known: Sequence[str]) -> str:
 
 def dotted(location: Sequence[int | str]) -> list[int | str]:
     """A location as a user writes it: without the tag of a union."""
-    tagged = {"task", "algorithm"}
-    return [
-        part
-        for i, part in enumerate(location)
-        if not (i == 1 and location[0] in tagged and len(location) > 2)
-    ]
+    shown: list[int | str] = []
+    fields: dict[str, Any] = dict(RunConfig.model_fields)
+    choices: dict[str, type[BaseModel]] = {}
+    for i, part in enumerate(location):
+        if part in choices:
+            fields, choices = dict(choices[str(part)].model_fields), {}
+            if i < len(location) - 1:
+                continue
+        shown.append(part)
+        field = fields.get(str(part))
+        if field is not None:
+            choices = choices_of(field)
+            fields = section_fields(field)
+    return shown
 
 
 def known_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
@@ -350,8 +360,7 @@ def known_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[st
         return list(fields)
     field = fields[str(location[0])]
     if field.discriminator:
-        members = {m.model_fields["name"].default: m for m in union_members(field)}
-        return known_keys(members[str(location[1])], location[2:])
+        return known_keys(choices_of(field)[str(location[1])], location[2:])
     inner = field.annotation
     assert isinstance(inner, type) and issubclass(inner, BaseModel)
     return known_keys(inner, location[1:])
@@ -360,3 +369,21 @@ def known_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[st
 def union_members(field: Any) -> list[type[BaseModel]]:
     """The classes a field with a discriminator chooses from."""
     return list(field.annotation.__args__)
+
+
+def choices_of(field: Any) -> dict[str, type[BaseModel]]:
+    """By its name, or kind, each section that a field may be; none where it is one."""
+    if not field.discriminator:
+        return {}
+    return {
+        member.model_fields[field.discriminator].default: member
+        for member in union_members(field)
+    }
+
+
+def section_fields(field: Any) -> dict[str, Any]:
+    """Fields of the section that a key is; none of a plain key or a choice."""
+    inner = field.annotation
+    if isinstance(inner, type) and issubclass(inner, BaseModel):
+        return dict(inner.model_fields)
+    return {}

@@ -37,6 +37,8 @@ from accredit.learner.checkpoint import fingerprint
 from accredit.learner.learner import Learner
 from accredit.learner.teacher import Teacher as FrozenTeacher
 from accredit.learner.teacher import teacher_folder
+from accredit.prefix_critics import prefix_critic_of
+from accredit.protocols import Engine
 from accredit.tasks.rendering import shown_prompt_ids
 from accredit.types import Prompt
 
@@ -139,6 +141,7 @@ def build_judges(
     config: RunConfig,
     loaded: Pretrained,
     learner: Learner,
+    engine: Engine,
     prompts: Sequence[Prompt],
     folders: Mapping[str, str],
 ) -> Supplies:
@@ -163,9 +166,11 @@ def build_judges(
         budget=config.max_new_tokens,
         policy_context=context_tokens(loaded.model.config),
     )
+    critic = critic_of(config, loaded, learner, show, require_room, folders)
     return Supplies(
         max_new_tokens=config.max_new_tokens,
-        critic=critic_of(config, loaded, learner, show, require_room, folders),
+        critic=critic,
+        prefix_critic=prefix_critic_of(config, loaded, learner, engine, critic),
         teacher=teacher_of(config, loaded, learner, show, require_room, folders),
     )
 

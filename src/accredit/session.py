@@ -312,7 +312,7 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
         stack.enter_context(interruptible(session))
         algorithm = assembly.algorithm
         state = train(
-            lambda state: algorithm.step(algorithm, state, world), state, plan, session
+            lambda state: algorithm.advance(state, world), state, plan, session
         )
     write_report(run)
     progress.console.print(final_table(run.metrics(), run.evaluations()))

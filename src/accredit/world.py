@@ -123,7 +123,7 @@ def rollout_cost(groups: Sequence[Group], shape: ModelShape) -> Cost:
 
     Siblings that continue the same prefix, prompt or replayed, share one prefill; a
     later turn of a rollout reads what is new, beginning with its own last token:
-    sampled, but not read yet.
+    sampled, but not read yet. What failed or stopped at a chunk is not verified.
     """
     decode = prefill = 0
     tokens = num_verifications = 0
@@ -131,9 +131,9 @@ def rollout_cost(groups: Sequence[Group], shape: ModelShape) -> Cost:
         firsts: set[tuple[int, ...]] = set()
         for rollout in group.rollouts:
             cached = 0
-            failed = rollout.stop_reason is StopReason.FAILURE
+            unasked = rollout.stop_reason in (StopReason.FAILURE, StopReason.CHUNK)
             answered = len(rollout.token_ids) > len(rollout.prompt.token_ids)
-            num_verifications += answered and not failed
+            num_verifications += answered and not unasked
             for num_prefix, num_new in rollout.spans:
                 decode += decode_flops(shape, num_prefix, num_new)
                 tokens += num_new
@@ -148,6 +148,11 @@ def rollout_cost(groups: Sequence[Group], shape: ModelShape) -> Cost:
         tokens_generated=tokens,
         num_verifications=num_verifications,
     )
+
+
+def valuation_cost(flops: float, num_questions: int) -> Cost:
+    """Ledger of a critic's answers about attempts."""
+    return Cost(critic_flops=flops, num_questions=num_questions)
 
 
 def opening_ids(rollout: Rollout, num_prefix: int) -> tuple[int, ...]:

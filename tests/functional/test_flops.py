@@ -1,5 +1,6 @@
 """FLOP ledgers: the paper's figures for Qwen3-4B, and identities between ledgers."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from accredit.functional.flops import (
     decode_coefficients,
     decode_flops,
     forward_flops,
+    gpu_hours,
     prefill_flops,
     training_flops,
 )
@@ -34,6 +36,16 @@ SMALL_B = 4 * 2 * 2 * 5
 def test_qwen3_4b_reproduces_the_paper():
     assert decode_coefficients(QWEN3_4B) == (8_044_544_000, 589_824)
     assert decode_flops(QWEN3_4B, 300, 50_000) == pytest.approx(1.148e15, rel=5e-4)
+
+
+def test_qwen3_4b_by_its_parts():
+    """The parts that AC2 names: projections, gated feed-forward, logits."""
+    assert QWEN3_4B.attention_parameters == 36 * (2 * 2560 * 4096 + 2 * 2560 * 1024)
+    assert QWEN3_4B.layer_parameters == 36 * (26_214_400 + 3 * 2560 * 9728)
+    assert QWEN3_4B.logit_parameters == 2560 * 151_936
+    # m = 49,999: A m + B (m p + m (m + 1) / 2).
+    expected = 8_044_544_000 * 49_999 + 589_824 * (49_999 * 300 + 49_999 * 25_000)
+    assert decode_flops(QWEN3_4B, 300, 50_000) == expected
 
 
 def test_small_model_by_hand():
@@ -104,6 +116,58 @@ def test_frozen_entries_have_no_gradient_of_their_own():
     everything = training_flops(SMALL, [4, 6], 0, 10, SMALL_A // 2)
     scores = SMALL_B * (10 + 21)
     assert everything == pytest.approx(10 * SMALL_A + 2 * scores)
+
+
+def test_gpu_hours_by_hand():
+    """At 1,000 FLOPs a second, a fifth and a half of them reached."""
+    rates = {
+        "peak_flops_per_s": 1000.0,
+        "decode_utilisation": 0.2,
+        "other_utilisation": 0.5,
+    }
+    # 200 a second for 1,440,000: two hours; 500 a second for 5,400,000: three.
+    assert gpu_hours(1_440_000.0, 0.0, **rates) == pytest.approx(2.0)
+    assert gpu_hours(0.0, 5_400_000.0, **rates) == pytest.approx(3.0)
+    assert gpu_hours(1_440_000.0, 5_400_000.0, **rates) == pytest.approx(5.0)
+    assert gpu_hours(0.0, 0.0, **rates) == 0.0
+
+
+def test_by_default_decoding_reaches_a_tenth_of_an_h100():
+    """GRPO's 1.99e20 decode FLOPs at 98.9 TFLOP/s, and as much at 395.6."""
+    decoding = 1.99e20 / 98.9e12 / 3600
+    assert decoding == pytest.approx(559, abs=0.5)
+    assert gpu_hours(1.99e20, 0.0) == pytest.approx(decoding)
+    assert gpu_hours(0.0, 1.99e20) == pytest.approx(decoding / 4)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "message"),
+    [
+        ("decode_flops", -1.0, "decode_flops must be finite and >= 0, got -1.0"),
+        ("other_flops", math.inf, "other_flops must be finite and >= 0, got inf"),
+        ("other_flops", math.nan, "other_flops must be finite and >= 0, got nan"),
+        ("peak_flops_per_s", 0.0, "peak_flops_per_s must be finite and > 0, got 0.0"),
+        ("peak_flops_per_s", math.inf, "peak_flops_per_s must be finite and > 0"),
+        ("decode_utilisation", 0.0, r"decode_utilisation must be in \(0, 1\], got 0"),
+        ("decode_utilisation", 1.1, r"decode_utilisation must be in \(0, 1\], got 1.1"),
+        ("other_utilisation", -0.4, r"other_utilisation must be in \(0, 1\], got -0.4"),
+    ],
+)
+def test_gpu_hours_of_what_cannot_be_are_refused(name, number, message):
+    arguments = {"decode_flops": 1.0, "other_flops": 1.0} | {name: number}
+    with pytest.raises(ValueError, match=message):
+        gpu_hours(**arguments)
+
+
+def test_all_of_the_peak_is_reached_by_whom_it_is_said():
+    hours = gpu_hours(
+        3600.0,
+        0.0,
+        peak_flops_per_s=1.0,
+        decode_utilisation=1.0,
+        other_utilisation=1.0,
+    )
+    assert hours == 1.0
 
 
 def config(**changes):

@@ -40,7 +40,8 @@ def names(root: Path) -> list[str]:
 
 
 def test_a_checkpoint_holds_what_was_written_and_the_state(tmp_path: Path) -> None:
-    state = State(7, 12, Cost(0.1, 2.0, 3.0, 4.0, 5, 6), {"a": 1}, {"gate": [1, None]})
+    cost = Cost(0.1, 2.0, 3.0, 4.0, 5.0, 6, 7, 8)
+    state = State(7, 12, cost, {"a": 1}, {"gate": [1, None]})
     folder = save_checkpoint(tmp_path / "run", 7, writer("abc"), state)
     assert folder == tmp_path / "run" / "step-000007"
     assert latest_checkpoint(tmp_path / "run") == folder

@@ -36,6 +36,7 @@ OBJECTIVES: dict[str, tuple[Objective, dict[str, Any]]] = {
     "num_minibatches": (GRPO, {"num_minibatches": 2}),
     "num_epochs": (GRPO, {"num_epochs": 2}),
     "old_from_engine": (GRPO, {"old_from_engine": True}),
+    "shuffled": (replace(GRPO, num_minibatches=2), {"shuffled": False}),
 }
 
 

@@ -28,7 +28,9 @@ VALUES = st.recursive(
 def test_every_state_reads_back_to_the_same_bits(
     memory: dict[str, Any], flops: float, count: int
 ) -> None:
-    state = State(3, count, Cost(flops, 0.1, 7.0, 2e-308, 5, 6), {"a/b": count}, memory)
+    state = State(
+        3, count, Cost(flops, 0.1, 7.0, 2e-308, 1 / 3, 5, 6, 7), {"a/b": count}, memory
+    )
     back = state_from_json(state_json(state))
     assert back == state
     assert repr(back.cost) == repr(state.cost)
@@ -70,8 +72,12 @@ def changed(**changes: Any) -> str:
     ("text", "message"),
     [
         ("{", "must be JSON, got"),
-        ("[]", r"must have schema 1, got \[\]"),
-        (changed(schema=2), "schema 1, got 2; it was written by another version"),
+        ("[]", r"must have schema 2, got \[\]"),
+        (
+            changed(schema=1, cost={"decode_flops": 1.0}),
+            "schema 2, got 1; it was written by another version of accredit; finish",
+        ),
+        (changed(schema=3), "schema 2, got 3; it was written by another version"),
         (changed(extra=1), "must have the keys"),
         (changed(step="3"), "step of a saved state must be a count, got '3'"),
         (changed(num_drawn=-1), "num_drawn of a saved state must be a count, got -1"),

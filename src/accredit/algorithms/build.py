@@ -3,22 +3,26 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+from accredit.algorithms.ac2 import ac2
+from accredit.algorithms.ac2_plus import ac2_plus
 from accredit.algorithms.cispo import cispo
 from accredit.algorithms.dapo import dapo
 from accredit.algorithms.dr_grpo import dr_grpo
 from accredit.algorithms.grpo import grpo
 from accredit.algorithms.gspo import gspo
 from accredit.algorithms.opd import Teacher, opd
-from accredit.algorithms.outcome_step import Algorithm
 from accredit.algorithms.pact import pact
 from accredit.algorithms.ppo import ppo
+from accredit.algorithms.prefix_grpo import prefix_grpo
 from accredit.algorithms.reinforce_pp import reinforce_pp
 from accredit.algorithms.rloo import rloo
 from accredit.algorithms.sao import sao
 from accredit.algorithms.vine import vine
-from accredit.protocols import TrainableCritic
+from accredit.protocols import PrefixCritic, TrainableCritic
+from accredit.records import Record, State
+from accredit.world import World
 
 
 @dataclass(frozen=True)
@@ -28,17 +32,32 @@ class Supplies:
     max_new_tokens: int
     """Budget of a completion."""
     critic: TrainableCritic | None = None
-    """Where the section has one."""
+    """Where the section has one that reads whole rollouts."""
+    prefix_critic: PrefixCritic | None = None
+    """Where the section has one that is asked about single prefixes."""
     teacher: Teacher | None = None
     """Where the section names one."""
 
 
-def build_algorithm(config: Any, supplies: Supplies) -> Algorithm:
+@runtime_checkable
+class Advancing(Protocol):
+    """An algorithm as a run sees it."""
+
+    @property
+    def clip_bounds(self) -> tuple[float, float] | None:
+        """(clip_low, clip_high) of the token ratio, for the report; None clips none."""
+        ...
+
+    def advance(self, state: State, world: World) -> tuple[State, Record]: ...
+
+
+def build_algorithm(config: Any, supplies: Supplies) -> Advancing:
     """The algorithm that a section `[algorithm]` describes."""
     budgeted = {"max_new_tokens": supplies.max_new_tokens}
     judged: dict[str, Any] = {"critic": supplies.critic}
     taught: dict[str, Any] = {"teacher": supplies.teacher}
-    builders: dict[str, Callable[[Any], Algorithm]] = {
+    asked: dict[str, Any] = {"critic": supplies.prefix_critic, **budgeted}
+    builders: dict[str, Callable[[Any], Advancing]] = {
         "grpo": grpo,
         "dr_grpo": partial(dr_grpo, **budgeted),
         "dapo": partial(dapo, **budgeted),
@@ -51,5 +70,8 @@ def build_algorithm(config: Any, supplies: Supplies) -> Algorithm:
         "pact": partial(pact, **judged),
         "opd": partial(opd, **taught),
         "vine": partial(vine, **budgeted),
+        "prefix_grpo": partial(prefix_grpo, **budgeted),
+        "ac2": partial(ac2, **asked),
+        "ac2_plus": partial(ac2_plus, **asked),
     }
     return builders[config.name](config)

@@ -15,6 +15,11 @@ from accredit.algorithms.base_configs import (
     UnitShare,
 )
 from accredit.algorithms.critic_configs import PACTConfig, PPOConfig, SAOConfig
+from accredit.algorithms.replay_configs import (
+    AC2Config,
+    AC2PlusConfig,
+    PrefixGRPOConfig,
+)
 from accredit.base_config import require_placeholders
 
 
@@ -178,6 +183,9 @@ AlgorithmConfig = Annotated[
     | SAOConfig
     | PACTConfig
     | OPDConfig
-    | VineConfig,
+    | VineConfig
+    | PrefixGRPOConfig
+    | AC2Config
+    | AC2PlusConfig,
     Field(discriminator="name"),
 ]

@@ -11,7 +11,7 @@ An algorithm is the choice of these parts. No part knows an algorithm's name.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -26,9 +26,10 @@ from accredit.records import (
     PolicyChange,
     PolicyUpdate,
     Record,
+    Routing,
     State,
 )
-from accredit.types import Batch, Group
+from accredit.types import Batch, Group, StopReason
 from accredit.world import World, rollout_cost, update_cost
 
 
@@ -94,6 +95,10 @@ class Algorithm:
         default_factory=lambda: outcome_step
     )
 
+    def advance(self, state: State, world: World) -> tuple[State, Record]:
+        """One step."""
+        return self.step(self, state, world)
+
 
 def outcome_step(
     algorithm: Algorithm, state: State, world: World
@@ -156,10 +161,13 @@ def recorded(
     valued_by_critic: bool = False,
     reference_shown: bool = False,
     counts: Mapping[str, int] | None = None,
+    routing: Routing | None = None,
+    memory: Mapping[str, Any] | None = None,
 ) -> tuple[State, Record]:
     """The state after the step, and what it saw and did.
 
-    `counts` go on top of what is counted of every step, and win over it.
+    `counts` go on top of what is counted of every step, and win over it. `memory` takes
+    the place of the state's.
     """
     generated = rollout_cost((*drawn.groups, *drawn.rejected), world.shape)
     cost = generated + shaped.cost + update_cost(policy, batch, world.shape)
@@ -182,18 +190,31 @@ def recorded(
         outcome_known=outcome_known,
         valued_by_critic=valued_by_critic,
         reference_shown=reference_shown,
+        routing=routing,
     )
-    num_drawn = state.num_drawn + drawn.num_drawn
-    return state.advance(cost, num_drawn=num_drawn, counters=counters), record
+    after = state.advance(
+        cost,
+        num_drawn=state.num_drawn + drawn.num_drawn,
+        counters=counters,
+        memory=state.memory if memory is None else memory,
+    )
+    return after, record
 
 
 def step_counts(drawn: Drawn, policy: PolicyUpdate | None) -> dict[str, int]:
     """What must not stay silent; rejected groups are counted too."""
     groups = (*drawn.groups, *drawn.rejected)
-    rewards = [verdict.reward for group in groups for verdict in group.verdicts]
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    verdicts = [verdict for group in groups for verdict in group.verdicts]
+    # What was stopped at a chunk border on purpose was not sent to be judged.
+    judged = [
+        verdict.reward
+        for rollout, verdict in zip(rollouts, verdicts, strict=True)
+        if rollout.stop_reason is not StopReason.CHUNK
+    ]
     return {
         "groups_rejected": len(drawn.rejected),
-        "rollouts_drawn": len(rewards),
-        "rewards_invalid": rewards.count(None),
+        "rollouts_drawn": len(rollouts),
+        "rewards_invalid": judged.count(None),
         "updates_skipped": policy.num_skipped if policy else 1,
     }

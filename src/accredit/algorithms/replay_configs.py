@@ -255,8 +255,9 @@ class AC2PlusConfig(AC2Config):
     """An audited rollout is paid chunk by chunk, by what each changed in the critic's
     value, with its reward at the end."""
     border_lessons: bool = True
-    """A rollout that ran to its end teaches the critic at all its chunk borders."""
-    correction: Literal["none", "doubly_robust", "vtrace"] = "doubly_robust"
+    """A rollout that ran to its end teaches the critic at a chunk border of its own,
+    beside what its group teaches."""
+    correction: Literal["none", "doubly_robust"] = "doubly_robust"
     """How the critic's targets follow the policy's first minibatch."""
     correction_cap: Annotated[float, Field(ge=1)] = 2.0
     """Largest ratio of a continuation that the correction counts."""

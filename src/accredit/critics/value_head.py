@@ -82,6 +82,7 @@ class Trace:
     num_skipped: int = 0
     num_forward_tokens: int = 0
     num_backward_tokens: int = 0
+    displacements: list[float] = field(default_factory=list)
 
 
 class ValueHeadCritic:
@@ -107,11 +108,11 @@ class ValueHeadCritic:
         with torch.no_grad():
             self.model.head.bias.copy_(self.output.bias(self._unit(initial(config))))
         self.num_updates = 0
+        self.is_measured = False
+        """Whether an update says how far it moved the weights."""
         self._micro_batch_tokens = micro_batch_tokens
         self._prompt_ids = prompt_ids
         optimizer = adamw(self.model, AdamWOptions(weight_decay=config.weight_decay))
-        for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate
         self._descent = Descent(
             optimizer,
             [p for p in self.model.parameters() if p.requires_grad],
@@ -119,6 +120,7 @@ class ValueHeadCritic:
             max_consecutive_skips=max_consecutive_skips,
             owner="the critic",
         )
+        self.learning_rate = config.learning_rate
         # The head takes the place of the vocabulary.
         self._shape = replace(
             ModelShape.from_config(trunk.module.config), vocab=self.output.num_outputs
@@ -128,6 +130,16 @@ class ValueHeadCritic:
             self._num_frozen = self._shape.layer_parameters
         elif config.freeze_attention:
             self._num_frozen = self._shape.attention_parameters
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the updates to come: the config's, until another one is set."""
+        return self._descent.optimizer.param_groups[0]["lr"]
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        for group in self._descent.optimizer.param_groups:
+            group["lr"] = rate
 
     @property
     def num_warmup_steps(self) -> int:
@@ -171,6 +183,8 @@ class ValueHeadCritic:
     ) -> CriticUpdate:
         """One update towards what is wanted; `seed` keys rows and chosen prefixes.
 
+        Its displacement is the sum of its steps': exact for one, else an upper bound.
+
         Raises:
             ValueError: The targets do not fit the batch.
             RuntimeError: Too many steps in a row were not finite.
@@ -200,9 +214,10 @@ class ValueHeadCritic:
         return CriticUpdate(
             losses=tuple(trace.losses),
             gradient_norms=tuple(trace.gradient_norms),
-            learning_rate=config.learning_rate,
+            learning_rate=self.learning_rate,
             num_skipped=trace.num_skipped,
             train_flops=self._update_flops(taught, trace, head_only),
+            displacement=math.fsum(trace.displacements) if self.is_measured else None,
         )
 
     def save(self, folder: Path) -> None:
@@ -282,6 +297,8 @@ class ValueHeadCritic:
         trace.losses.append(float(total))
         trace.gradient_norms.append(norm)
         trace.num_skipped += math.isnan(norm)
+        if self.is_measured and not math.isnan(norm):
+            trace.displacements.append(self._descent.displacement)
 
     def _update_flops(self, taught: Lesson, trace: Trace, head_only: bool) -> float:
         """Ledger of an update, by the tokens it passed and what of it is trained."""

@@ -2,15 +2,17 @@
 
 All completions of a call are generated together and verified together. A continuation
 replays what is written, which nobody samples, and goes on with the budget that is left;
-its verdict is that of the whole completion. What the world gets wrong (a completion the
-engine calls failed, a NaN log-prob, a prompt that leaves no room) becomes a rollout
-without a reward and with a reason. An engine that raises is a fault of the program and
-ends the run.
+its verdict is that of the whole completion. Where an opening asks for a chunk only, a
+completion that the chunk ends is not judged, unless its answer is there already; one
+that ends with the budget is judged like any other. What the world gets wrong (a
+completion the engine calls failed, a NaN log-prob, a prompt that leaves no room)
+becomes a rollout without a reward and with a reason. An engine that raises is a fault
+of the program and ends the run.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -34,9 +36,15 @@ ENGINE_FAILURE = "the engine failed"
 BAD_LOGPROBS = "the engine gave a log-prob that is not finite and <= 0"
 OVERRUN = "the engine sampled more tokens than it was asked for"
 NOTHING_SAMPLED = "nothing was sampled"
+CHUNK_ENDED = "stopped at a chunk border: not judged"
 
 LOWEST, HIGHEST = -3e38, 1e-4
 """Log-probs, nats, that float32 and rounding allow; NaN lies in no range."""
+
+
+def never_answered(problem: Problem, text: str) -> bool:
+    """A completion is done when it has ended."""
+    return False
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,9 @@ class SingleTurn:
     seed: int
     max_context_tokens: int | None = None
     """Largest prompt and completion together; None leaves it to `max_new_tokens`."""
+    answered: Callable[[Problem, str], bool] = never_answered
+    """Whether a text that goes on holds its whole answer; see `verification.answered`.
+    """
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
@@ -98,11 +109,16 @@ class SingleTurn:
                 sample,
                 self._room(opening),
                 keyed_seed(self.seed, *own, sample),
+                opening.max_new_tokens,
             )
             for opening, own in _keyed(openings, key)
             for sample in range(group_size)
         ]
-        outcomes = self._sampled(members, sampling)
+        sampled = self._sampled(members, sampling)
+        outcomes = [
+            self._stopped(rollout, reason, member)
+            for (rollout, reason), member in zip(sampled, members, strict=True)
+        ]
         verdicts = self._verified(outcomes)
         return [
             Group(
@@ -115,8 +131,30 @@ class SingleTurn:
             )
         ]
 
+    def has_answer(self, prompt: Prompt, written: Sequence[int]) -> bool:
+        """Whether a completion that goes on has said its whole answer already."""
+        (text,) = self.decode([written])
+        return self.answered(prompt.problem, text)
+
+    def _stopped(
+        self, rollout: Rollout, reason: str, member: "_Member"
+    ) -> tuple[Rollout, str]:
+        """The rollout as the chunk ended it, where it was the chunk that did.
+
+        With its answer there already, the episode is over and is judged.
+        """
+        chunk = member.chunk
+        ended_by_length = rollout.stop_reason is StopReason.LENGTH and not reason
+        if chunk is None or chunk >= member.room or not ended_by_length:
+            return rollout, reason
+        if rollout.num_sampled < chunk:
+            return rollout, reason
+        if self.has_answer(rollout.prompt, rollout.completion_ids):
+            return replace(rollout, stop_reason=StopReason.ENVIRONMENT), ""
+        return replace(rollout, stop_reason=StopReason.CHUNK), CHUNK_ENDED
+
     def _room(self, opening: Opening) -> int:
-        """Tokens that may follow the opening."""
+        """Tokens that may follow the opening before the budget is spent."""
         room = self.max_new_tokens - len(opening.written)
         if self.max_context_tokens is not None:
             room = min(room, self.max_context_tokens - len(opening.token_ids))
@@ -128,7 +166,7 @@ class SingleTurn:
         """A rollout of each member, with the reason why it cannot be verified."""
         asked = [member for member in members if member.room > 0]
         requests = [
-            Request(member.opening.token_ids, member.room, member.seed)
+            Request(member.opening.token_ids, member.num_asked, member.seed)
             for member in asked
         ]
         completions = self.engine.generate(requests, sampling) if requests else []
@@ -170,8 +208,15 @@ class _Member:
     opening: Opening
     sample: int
     room: int
-    """Tokens that may follow the opening."""
+    """Tokens that may follow the opening before the budget is spent."""
     seed: int
+    chunk: int | None = None
+    """Tokens after which it is stopped; None goes on to the end."""
+
+    @property
+    def num_asked(self) -> int:
+        """Tokens to sample at most."""
+        return self.room if self.chunk is None else min(self.room, self.chunk)
 
 
 def _keyed(
@@ -203,7 +248,7 @@ def _rollout(
     if not all(LOWEST <= p <= HIGHEST for p in completion.logprobs):
         return _recorded(member, (), (), StopReason.FAILURE, version), BAD_LOGPROBS
     reason = ""
-    if len(completion.token_ids) > member.room:
+    if len(completion.token_ids) > member.num_asked:
         reason = OVERRUN
     elif completion.stop_reason is StopReason.FAILURE:
         reason = ENGINE_FAILURE

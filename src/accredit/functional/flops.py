@@ -5,6 +5,7 @@ full ledger adds prefill and training. Norms, rotations and softmaxes are not co
 Needs no torch.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -193,6 +194,52 @@ def training_flops(
     per_token = sum(forward_flops(shape, length) for length in lengths) / total
     passed = per_token * (num_forward_tokens + 2 * num_backward_tokens)
     return passed - 2 * num_frozen * num_backward_tokens
+
+
+def gpu_hours(
+    decode_flops: float,
+    other_flops: float,
+    *,
+    peak_flops_per_s: float = 989e12,
+    decode_utilisation: float = 0.1,
+    other_utilisation: float = 0.4,
+) -> float:
+    """Hours on one GPU that so many FLOPs take: an estimate, not a measurement.
+
+        hours = (decode / u_decode + other / u_other) / peak / 3600
+
+    The defaults are assumptions: peak is the dense bfloat16 rate of an H100 (SXM) by
+    its data sheet; decoding reads all weights and the cache for every token, so that
+    memory bounds it and little of the peak is reached; prefill and training are bound
+    by the matrix units. What waits (verifiers, copies of weights) is not counted.
+
+    Args:
+        decode_flops: Of generated tokens, `decode_flops`.
+        other_flops: Of prefill and training.
+        peak_flops_per_s: Of one GPU.
+        decode_utilisation: Share of the peak that decoding reaches, in (0, 1].
+        other_utilisation: Share of the peak that the rest reaches, in (0, 1].
+
+    Raises:
+        ValueError: A count is negative or not finite, or a rate not positive.
+    """
+    counts = {"decode_flops": decode_flops, "other_flops": other_flops}
+    for name, count in counts.items():
+        if not 0 <= count < math.inf:
+            raise ValueError(f"{name} must be finite and >= 0, got {count}")
+    if not 0 < peak_flops_per_s < math.inf:
+        raise ValueError(
+            f"peak_flops_per_s must be finite and > 0, got {peak_flops_per_s}"
+        )
+    shares = {
+        "decode_utilisation": decode_utilisation,
+        "other_utilisation": other_utilisation,
+    }
+    for name, share in shares.items():
+        if not 0 < share <= 1:
+            raise ValueError(f"{name} must be in (0, 1], got {share}")
+    at_peak = decode_flops / decode_utilisation + other_flops / other_utilisation
+    return at_peak / peak_flops_per_s / 3600
 
 
 def _feed_forward(config: Any) -> int:

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from accredit.learner.optimizer import displacement
+
 
 class Descent:
     """Clips gradients and steps, unless loss or gradient is not finite."""
@@ -27,9 +29,18 @@ class Descent:
         self.optimizer = optimizer
         self.num_consecutive_skips = 0
         self._parameters = parameters
+        self._moved: list[nn.Parameter] = []
         self._max_gradient_norm = max_gradient_norm
         self._max_consecutive_skips = max_consecutive_skips
         self._owner = owner
+
+    @property
+    def displacement(self) -> float:
+        """L2 distance that the last step moved the weights; 0 where it was skipped.
+
+        To be read right after it: see `optimizer.displacement`.
+        """
+        return displacement(self.optimizer, self._moved)
 
     def step(self, loss: float) -> float:
         """The gradient's norm before it was clipped; NaN where the step was skipped.
@@ -39,9 +50,11 @@ class Descent:
         Raises:
             RuntimeError: Too many steps in a row were not finite.
         """
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        wanted = [p for p in self._parameters if p.grad is not None]
+        gradients = [p.grad for p in wanted if p.grad is not None]
         norm = get_total_norm(gradients)
         finite = math.isfinite(loss) and math.isfinite(float(norm))
+        self._moved = wanted if finite else []
         if finite:
             if self._max_gradient_norm is not None:
                 clip_grads_with_norm_(self._parameters, self._max_gradient_norm, norm)

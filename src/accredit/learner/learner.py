@@ -41,7 +41,7 @@ from accredit.learner.update import (
     update_tensors,
     weighted_losses,
 )
-from accredit.protocols import Objective
+from accredit.protocols import Interlude, Objective
 from accredit.records import PolicyUpdate
 from accredit.types import Batch
 
@@ -58,6 +58,7 @@ class Trace:
     entropies: Float[Tensor, "rollout token"]
     losses: list[float] = field(default_factory=list)
     gradient_norms: list[float] = field(default_factory=list)
+    displacements: list[float] = field(default_factory=list)
     num_skipped: int = 0
     num_forward_tokens: int = 0
     num_backward_tokens: int = 0
@@ -112,13 +113,30 @@ class Learner:
         """The frozen model's log-probs of every sampled token, 0 elsewhere."""
         return self._frozen().logprobs(batch)
 
+    def entropies(self, batch: Batch) -> Float[Tensor, "rollout token"]:
+        """Current entropies in nats at every sampled token, 0 elsewhere; no gradient.
+
+        Of the distribution at the sampling temperature that the token is drawn from.
+        """
+        return self._scorer.entropies(batch)
+
     def update_policy(
-        self, batch: Batch, advantages: Tensor, objective: Objective, seed: int
+        self,
+        batch: Batch,
+        advantages: Tensor,
+        objective: Objective,
+        seed: int,
+        interlude: Interlude | None = None,
     ) -> PolicyUpdate:
         """One update of the policy; `seed` keys which rows share a minibatch.
 
         Per-token results are 0 where the batch is not trainable. Tokens are counted up
         to the last trainable one of a row, forward ones with and without gradient.
+
+        An `interlude` may run and move the model, and leave it in either mode: old
+        log-probs are from before the first step all the same. The clip covers the sum
+        of a step's gradient and what is added to it. A step without a trainable token
+        is not taken, so that nothing is added to it; what follows it happens.
 
         Raises:
             ValueError: The advantages or the objective do not fit the batch.
@@ -133,9 +151,9 @@ class Learner:
         learning_rate = self.options.schedule.rate(self.version)
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
-        self.model.train()
         for rows in steps:
-            self._step(batch, tensors, rows, objective, trace)
+            loss = self._backward(batch, tensors, rows, objective, trace)
+            self._descend(loss, trace, interlude)
         self.model.eval()
         self.version += 1
         device = batch.token_ids.device
@@ -151,6 +169,7 @@ class Learner:
             num_skipped=trace.num_skipped,
             num_forward_tokens=trace.num_forward_tokens,
             num_backward_tokens=trace.num_backward_tokens,
+            displacements=tuple(trace.displacements),
         )
 
     def save(self, folder: Path) -> None:
@@ -184,28 +203,26 @@ class Learner:
         self.version = counters["version"]
         self._descent.num_consecutive_skips = counters["num_consecutive_skips"]
 
-    def _step(
+    def _backward(
         self,
         batch: Batch,
         tensors: UpdateTensors,
         rows: Int[Tensor, " row"],
         objective: Objective,
         trace: Trace,
-    ) -> None:
-        """One optimizer step over a minibatch; skipped and counted if it cannot be.
+    ) -> float | None:
+        """The loss of a minibatch, its gradient in the weights; None without a token.
 
         Until the first step, weights are the old policy's: its log-probs are then its
         own old ones, the ratio is exactly 1, and no forward is spent on them.
         """
         lengths = row_lengths(batch.trainable[rows])
         if not bool(lengths.any()):
-            trace.losses.append(math.nan)
-            trace.gradient_norms.append(math.nan)
-            trace.num_skipped += 1
-            return
+            return None
         is_old_policy = not trace.losses and not objective.old_from_engine
         device = self.model.device
         weights = token_weights(batch, rows, objective).to(device)
+        self.model.train()
         self._optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=device)
         for chosen, width in row_parts(lengths, self.options.micro_batch_tokens):
@@ -227,14 +244,31 @@ class Learner:
         num_forwards = 2 if self.options.gradient_checkpointing else 1
         trace.num_forward_tokens += num_forwards * num_tokens
         trace.num_backward_tokens += num_tokens
-        self._descend(float(total), trace)
+        return float(total)
 
-    def _descend(self, loss: float, trace: Trace) -> None:
-        """Steps, unless loss or gradient is not finite, and notes what happened."""
-        norm = self._descent.step(loss)
-        trace.losses.append(loss)
+    def _descend(
+        self, loss: float | None, trace: Trace, interlude: Interlude | None
+    ) -> None:
+        """Steps, if it can be, and notes what happened; with what else happens then.
+
+        It cannot where there is no loss, or loss or gradient is not finite.
+        """
+        index = len(trace.losses)
+        other = interlude or Interlude()
+        norm, moved = math.nan, 0.0
+        if loss is not None:
+            if other.add_gradient is not None:
+                other.add_gradient(index)
+            norm = self._descent.step(loss)
+            moved = 0.0 if interlude is None else self._descent.displacement
+        trace.losses.append(math.nan if loss is None else loss)
         trace.gradient_norms.append(norm)
         trace.num_skipped += math.isnan(norm)
+        if interlude is not None:
+            trace.displacements.append(moved)
+        if other.after_step is not None:
+            other.after_step(index)
+            self._optimizer.zero_grad(set_to_none=True)
 
     def _with_frozen_logprobs(
         self,

@@ -5,8 +5,9 @@ position in a list.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +51,61 @@ def adamw(model: nn.Module, options: AdamWOptions) -> torch.optim.AdamW:
         eps=options.epsilon,
         fused=True,
     )
+
+
+def displacement(
+    optimizer: torch.optim.Optimizer, moved: Iterable[nn.Parameter] | None = None
+) -> float:
+    """L2 distance that AdamW's last step moved the weights, read from its state.
+
+        x = (1 - lr wd) x_old - lr u,    u = m_hat / (sqrt(v_hat) + eps)
+        x - x_old = -lr (u + wd x) / (1 - lr wd)
+
+    Needs no copy of the weights: one parameter after the other. Exact up to their
+    rounding, which is float32's or better. To be read before weights or learning rates
+    change again.
+
+    Args:
+        optimizer: Of `adamw`.
+        moved: The parameters that had a gradient in that step, as AdamW leaves the
+            others where they are, with the state of an older step; None says that all
+            had one that have a state.
+
+    Returns:
+        0.0 before any step.
+
+    Raises:
+        ValueError: It is no AdamW.
+    """
+    if not isinstance(optimizer, torch.optim.AdamW):
+        raise ValueError(
+            "displacements are read from the state of an AdamW, got "
+            f"{type(optimizer).__name__}; build the optimizer with `adamw`"
+        )
+    chosen = None if moved is None else {id(parameter) for parameter in moved}
+    return math.hypot(
+        *(
+            _distance(parameter.detach(), optimizer.state[parameter], group)
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if optimizer.state.get(parameter)
+            and (chosen is None or id(parameter) in chosen)
+        )
+    )
+
+
+def _distance(
+    x: Tensor, state: Mapping[str, Tensor], group: Mapping[str, Any]
+) -> float:
+    """L2 distance of one parameter."""
+    first, second = group["betas"]
+    step = float(state["step"])
+    rate, decay = float(group["lr"]), group["weight_decay"]
+    root = state["exp_avg_sq"].sqrt().div_(math.sqrt(1 - second**step))
+    moves = state["exp_avg"] / root.add_(group["eps"])
+    moves.div_(1 - first**step).add_(x, alpha=decay)
+    norm = torch.linalg.vector_norm(moves, dtype=torch.float64)
+    return rate * float(norm) / (1 - rate * decay)
 
 
 def optimizer_tensors(

@@ -32,26 +32,19 @@ class Scorer:
 
     def logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]:
         """Log-probs of every sampled token, 0 elsewhere; no gradient."""
-        token_ids = torch.where(batch.token_mask, batch.token_ids, 0)
-        return self.wanted_logprobs(token_ids, batch.sampled)
+        return self._sampled_scores(batch).logprobs
 
-    @torch.no_grad()
+    def entropies(self, batch: Batch) -> Float[Tensor, "rollout token"]:
+        """Nats of what every sampled token was drawn from, 0 elsewhere; no gradient."""
+        return self._sampled_scores(batch).entropies
+
     def wanted_logprobs(
         self,
         token_ids: Int[Tensor, "rollout token"],
         wanted: Bool[Tensor, "rollout token"],
     ) -> Float[Tensor, "rollout token"]:
         """Log-probs of the wanted tokens on their own device, without gradient."""
-        self.model.eval()
-        device = self.model.device
-        result = torch.zeros(token_ids.shape, device=token_ids.device)
-        for rows, width in row_parts(row_lengths(wanted), self.micro_batch_tokens):
-            places = rows.to(token_ids.device)
-            part = token_ids[places, :width].to(device)
-            where = wanted[places, :width].to(device)
-            logprobs = self.scores(part, where).logprobs
-            result[places, :width] = logprobs.to(result.device)
-        return result
+        return self._wanted_scores(token_ids, wanted).logprobs
 
     def scores(
         self,
@@ -62,3 +55,25 @@ class Scorer:
         kind = self.model.device.type
         with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
             return self.scoring(self.model, token_ids, wanted, self.temperature)
+
+    def _sampled_scores(self, batch: Batch) -> TokenLogprobs:
+        token_ids = torch.where(batch.token_mask, batch.token_ids, 0)
+        return self._wanted_scores(token_ids, batch.sampled)
+
+    @torch.no_grad()
+    def _wanted_scores(
+        self,
+        token_ids: Int[Tensor, "rollout token"],
+        wanted: Bool[Tensor, "rollout token"],
+    ) -> TokenLogprobs:
+        self.model.eval()
+        device, home = self.model.device, token_ids.device
+        logprobs = torch.zeros(token_ids.shape, device=home)
+        entropies = torch.zeros_like(logprobs)
+        for rows, width in row_parts(row_lengths(wanted), self.micro_batch_tokens):
+            places = rows.to(home)
+            part = token_ids[places, :width].to(device)
+            scores = self.scores(part, wanted[places, :width].to(device))
+            logprobs[places, :width] = scores.logprobs.to(home)
+            entropies[places, :width] = scores.entropies.to(home)
+        return TokenLogprobs(logprobs, entropies)

@@ -13,7 +13,7 @@ from typing import Any
 
 from accredit.records import Cost, State
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 def state_json(state: State) -> str:
@@ -47,7 +47,7 @@ def state_from_json(text: str) -> State:
         found = content.get("schema") if isinstance(content, dict) else content
         raise ValueError(
             f"a saved state must have schema {SCHEMA}, got {found!r}; "
-            "it was written by another version of accredit"
+            "it was written by another version of accredit; finish the run with that"
         )
     expected = {"schema"} | {part.name for part in fields(State)}
     if set(content) != expected:

@@ -86,16 +86,25 @@ def row_lengths(wanted: Bool[Tensor, "rollout token"]) -> Int[Tensor, " rollout"
 def step_rows(batch: Batch, objective: Objective, seed: int) -> list[Tensor]:
     """Row numbers of each optimizer step, ascending; each epoch covers every row once.
 
-    Several minibatches are cut from an order that is drawn anew for each epoch. With
-    more minibatches than rows some are empty.
+    Several minibatches are cut from an order that is drawn anew for each epoch, or from
+    the batch's own. With more minibatches than rows some are empty.
     """
     return minibatch_rows(
-        batch.num_rollouts, objective.num_minibatches, objective.num_epochs, seed
+        batch.num_rollouts,
+        objective.num_minibatches,
+        objective.num_epochs,
+        seed,
+        shuffled=objective.shuffled,
     )
 
 
 def minibatch_rows(
-    num_rows: int, num_minibatches: int, num_epochs: int, seed: int
+    num_rows: int,
+    num_minibatches: int,
+    num_epochs: int,
+    seed: int,
+    *,
+    shuffled: bool = True,
 ) -> list[Tensor]:
     """`step_rows` of any number of rows."""
     if num_minibatches < 1 or num_epochs < 1:
@@ -107,8 +116,10 @@ def minibatch_rows(
         return [torch.arange(num_rows)] * num_epochs
     steps: list[Tensor] = []
     for epoch in range(num_epochs):
-        draws = generator(seed, "minibatches", epoch)
-        order = torch.from_numpy(draws.permutation(num_rows))
+        order = torch.arange(num_rows)
+        if shuffled:
+            draws = generator(seed, "minibatches", epoch)
+            order = torch.from_numpy(draws.permutation(num_rows))
         steps += [rows.sort().values for rows in order.tensor_split(num_minibatches)]
     return steps
 

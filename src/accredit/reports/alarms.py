@@ -35,6 +35,11 @@ TRAINED = ("critic/num_skipped", "policy/num_skipped")
 """Held by steps in which a policy learns from a critic that learns: neither a group's
 rewards as a critic, nor a critic that warms up, is judged by what a trained one does.
 """
+ROUTED = ("readiness/flips",)
+"""Held by steps in which a gate decides problem by problem whether the critic is used.
+It values few prefixes of each rollout, and a bad one is not used: what is asked of
+critics that deal out credit at every token says nothing there.
+"""
 VALUED = ("critic/valued_share", "policy/num_skipped")
 """Held by those too in which a policy learns from fresh rollouts as a critic, of which
 less is asked: their values are noisy, but right on average.
@@ -67,7 +72,7 @@ def _of_trained(
         return unknown <= LARGEST_UNKNOWN and holds(*figures)
 
     keys = ("critic/unknown_share", *keys)
-    return Alarm(keys, measured, meaning, present=TRAINED)
+    return Alarm(keys, measured, meaning, present=TRAINED, absent=ROUTED)
 
 
 CRITIC_ALARMS = (
@@ -82,7 +87,7 @@ CRITIC_ALARMS = (
         lambda explained: explained <= -1.5,
         "the explained variance of the baseline was below 0, and further than that of "
         "any leave-one-out baseline (-1 in groups of two): look at rewards and groups",
-        absent=TRAINED[:1],
+        absent=(*TRAINED[:1], *ROUTED),
     ),
     _of_trained(
         ("critic/mae", "critic/constant_mae"),
@@ -148,7 +153,7 @@ FRESH_ALARMS = (
         "the error of the fresh rollouts exceeded that of a constant by more than 0.1: "
         "take more of them, and see how many could be verified",
         present=VALUED,
-        absent=TRAINED[:1],
+        absent=(*TRAINED[:1], *ROUTED),
     ),
     Alarm(
         ("critic/bias",),
@@ -156,7 +161,7 @@ FRESH_ALARMS = (
         "the fresh rollouts were off by more than 0.2 in one direction, as rollouts of "
         "the same policy are not: see how many were verified, or ran out of tokens",
         present=VALUED,
-        absent=TRAINED[:1],
+        absent=(*TRAINED[:1], *ROUTED),
     ),
     Alarm(
         ("critic/correlation", "critic/value_gap"),
@@ -164,10 +169,20 @@ FRESH_ALARMS = (
         "the fresh rollouts valued failures above successes: their advantages push "
         "the wrong way; take more of them, and look at the values in the rollout files",
         present=VALUED,
-        absent=TRAINED[:1],
+        absent=(*TRAINED[:1], *ROUTED),
     ),
 )
 """What is asked of fresh rollouts as a critic."""
+
+ROUTED_ALARMS = (
+    Alarm(
+        ("ac2/hacking_gap",),
+        lambda gap: gap > 0.2,
+        "where audited rollouts would have been stopped, the critic promised over 0.2 "
+        "more than they earned: the policy may please the critic; audit more, revoke",
+    ),
+)
+"""What is asked of a critic that may end rollouts early."""
 
 ALARMS = (
     Alarm(
@@ -181,6 +196,7 @@ ALARMS = (
         lambda share: share >= 1.0,
         "all rewards within every group were equal, so group baselines give no signal; "
         "use easier or harder problems, or a larger group",
+        absent=("ac2/equal_values_share",),
     ),
     Alarm(
         ("reward/invalid_share",),
@@ -201,6 +217,7 @@ ALARMS = (
     ),
     *CRITIC_ALARMS,
     *FRESH_ALARMS,
+    *ROUTED_ALARMS,
     Alarm(
         ("policy/clip_share",),
         lambda share: share > 0.3,

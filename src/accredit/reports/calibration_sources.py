@@ -7,10 +7,9 @@ compared with.
 
 import csv
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -18,6 +17,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from accredit.reports.calibration import NUM_DECILES, ValuedGroups, ValuedPrefixes
+from accredit.reports.calibration_audits import audited_groups, is_routed
+from accredit.reports.calibration_rows import entries, entry, flag, kept_rows, share
 from accredit.reports.run_directory import RunDirectory
 from accredit.types import Batch
 
@@ -138,6 +139,8 @@ def read_run(run: RunDirectory, last: int = 1) -> Calibration:
     chosen = steps[-last:]
     first, newest = chosen[0], chosen[-1]
     span = f"step {newest}" if first == newest else f"steps {first} to {newest}"
+    if is_routed(run, newest):
+        return _read_audits(run, chosen, f"{run.path.absolute().name}, {span}")
     found = [r for step in chosen for r in _valued(run, step)]
     known = [r for r in found if r is not None]
     name = f"{run.path.absolute().name}, {span}"
@@ -146,6 +149,19 @@ def read_run(run: RunDirectory, last: int = 1) -> Calibration:
     valued = bool((pairs.groups.shares > 0.0).any())
     whose = ", as the critic valued them before it learned from them" if valued else ""
     return replace(pairs, told=f"{name}{kept}: {counted(pairs)}{whose}.")
+
+
+def _read_audits(run: RunDirectory, steps: Sequence[int], name: str) -> Calibration:
+    """The one view that a run has whose critic ends rollouts: its audited groups."""
+    groups, num_rollouts = audited_groups(run, steps, name)
+    found = Calibration(name, groups, num_rollouts=num_rollouts)
+    kept = f" ({len(steps)} of {len(run.rollout_steps())} kept)"
+    told = (
+        f"{name}{kept}: {counted(found)}, audited: of problems that the critic was "
+        "trusted with, run to the end all the same. v is its value where a rollout "
+        "would have been stopped, else the reward."
+    )
+    return replace(found, told=told)
 
 
 def counted(found: Calibration) -> str:
@@ -314,18 +330,14 @@ def _require(
 
 def _valued(run: RunDirectory, step: int) -> Iterator[ValuedRollout | None]:
     """Verified rollouts of one kept step; None for one whose outcome is open."""
-    path = run.rollout_file(step)
-    for line, row in enumerate(run.rollouts(step), start=1):
-        where = f"in line {line} of {path}"
-        if not isinstance(row, Mapping):
-            raise ValueError(f"a rollout must be a JSON object, got {row!r} {where}")
+    for row, where in kept_rows(run, step):
         if row.get("reward") is None:
             continue
-        if not _flag(row, "outcome_known", where):
+        if not flag(row, "outcome_known", where):
             yield None
             continue
-        values = _entries(row, "values", where)
-        sampled = _entries(row, "sampled", where).astype(bool)
+        values = entries(row, "values", where)
+        sampled = entries(row, "sampled", where).astype(bool)
         if len(values) != len(sampled) + 1:
             raise ValueError(
                 "values must have one entry more than sampled, got "
@@ -335,63 +347,10 @@ def _valued(run: RunDirectory, step: int) -> Iterator[ValuedRollout | None]:
             continue
         before = values[:-1][sampled]
         yield ValuedRollout(
-            group=(step, int(_entry(row, "group", where))),
-            outcome=_entry(row, "shaped_reward", where),
+            group=(step, int(entry(row, "group", where))),
+            outcome=entry(row, "shaped_reward", where),
             prompt_value=float(before[0]),
             values=before,
-            share=_share(row, where),
-            reference=_flag(row, REFERENCE, where),
+            share=share(row, where),
+            reference=flag(row, REFERENCE, where),
         )
-
-
-def _entry(row: Mapping[str, Any], name: str, where: str) -> float:
-    found = row.get(name)
-    if not _is_finite(found):
-        raise ValueError(f"{name} must be a finite number, got {found!r} {where}")
-    return float(found)
-
-
-def _flag(row: Mapping[str, Any], name: str, where: str) -> bool:
-    found = _entry(row, name, where)
-    if found not in (0, 1):
-        raise ValueError(f"{name} must be 0 or 1, got {found} {where}")
-    return bool(found)
-
-
-def _share(row: Mapping[str, Any], where: str) -> float:
-    found = _entry(row, "share_f", where)
-    if not 0.0 <= found <= 1.0:
-        raise ValueError(f"share_f must lie in [0, 1], got {found} {where}")
-    return found
-
-
-def _entries(row: Mapping[str, Any], name: str, where: str) -> np.ndarray:
-    found = row.get(name)
-    if not isinstance(found, list):
-        raise ValueError(
-            f"{name} must be a list of numbers, got {found!r:.40} {where}; was it "
-            "written by `accredit train`?"
-        )
-    strange = _first_strange(found)
-    if strange is not None:
-        raise ValueError(
-            f"{name} must hold finite numbers, got {found[strange]!r:.40} at {strange} "
-            f"{where}"
-        )
-    return np.array(found, dtype=np.float64)
-
-
-def _first_strange(entries: Iterable[Any]) -> int | None:
-    """Index of the first entry that is no finite number."""
-    for i, entry in enumerate(entries):
-        if not _is_finite(entry):
-            return i
-    return None
-
-
-def _is_finite(entry: Any) -> TypeGuard[float]:
-    """Whether it is a number that a float can hold."""
-    try:
-        return isinstance(entry, int | float) and math.isfinite(entry)
-    except OverflowError:
-        return False

@@ -59,7 +59,9 @@ def critic_metrics(record: Record, success_at: float) -> dict[str, float | int |
     metrics["critic/unknown_share"] = share(
         int((verified & ~known).sum()), int(verified.sum())
     )
-    if record.valued_by_critic:
+    if record.routing is not None:
+        metrics["critic/valued_share"] = mean(record.routing.asked.double())
+    elif record.valued_by_critic:
         metrics["critic/valued_share"] = 1.0
     if record.change is not None:
         metrics |= _ratios(record.batch, record.change)

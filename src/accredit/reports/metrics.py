@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from accredit.functional.divergences import kl_k3
+from accredit.functional.flops import ModelShape, gpu_hours
 from accredit.records import PolicyUpdate, Record, State
 from accredit.reports.critic_metrics import critic_metrics
 from accredit.reports.pooled import (
@@ -22,6 +23,7 @@ from accredit.reports.pooled import (
     mean,
     share,
 )
+from accredit.reports.routing_metrics import routing_metrics
 from accredit.types import Group, StopReason
 
 Metrics = dict[str, float | int]
@@ -33,6 +35,7 @@ def step_metrics(
     clip_bounds: tuple[float, float] | None = None,
     importance_cap: float = 2.0,
     success_at: float = 1.0,
+    shape: ModelShape | None = None,
 ) -> Metrics:
     """The row of one step.
 
@@ -43,6 +46,7 @@ def step_metrics(
         importance_cap: Ratio of trainer to engine beyond which a token counts as
             mismatched.
         success_at: The reward from which a rollout counts as a success.
+        shape: Of the policy, to count the FLOPs that stopping early saved.
     """
     metrics: dict[str, float | int | None] = {"step": state.step}
     metrics |= _reward_metrics(record)
@@ -51,6 +55,8 @@ def step_metrics(
     if record.policy is not None:
         metrics |= _policy_metrics(record, record.policy, clip_bounds)
         metrics |= _mismatch_metrics(record, record.policy, importance_cap)
+    if record.routing is not None:
+        metrics |= routing_metrics(record, record.routing, shape)
     metrics |= _cost_metrics(record, state)
     metrics |= {f"count/{name}": count for name, count in record.counts.items()}
     metrics |= {f"total/{name}": count for name, count in state.counters.items()}
@@ -63,7 +69,7 @@ def is_timing(key: str) -> bool:
 
 
 def _reward_metrics(record: Record) -> dict[str, float | int | None]:
-    rewards = [v.reward for group in record.groups for v in group.verdicts]
+    rewards = [r for group in record.groups for r in _judged(group)]
     valid = torch.tensor([r for r in rewards if r is not None], dtype=torch.float64)
     shaped = record.shaped_rewards[record.batch.verified].double()
     return {
@@ -76,10 +82,26 @@ def _reward_metrics(record: Record) -> dict[str, float | int | None]:
     }
 
 
+def _judged(group: Group) -> list[float | None]:
+    """Rewards of the rollouts that were sent to be judged: none stopped on purpose."""
+    return [
+        verdict.reward
+        for rollout, verdict in zip(group.rollouts, group.verdicts, strict=True)
+        if rollout.stop_reason is not StopReason.CHUNK
+    ]
+
+
 def _all_equal_share(groups: Sequence[Group]) -> float | None:
-    """Groups whose verified rewards are all equal, of those with two of them."""
+    """Groups whose verified rewards are all equal, of those with two of them.
+
+    A group with a stopped member is worth more than its rewards, and left out.
+    """
+    judged = [_judged(group) for group in groups]
+    whole = zip(judged, groups, strict=True)
     rewards = [
-        [v.reward for v in group.verdicts if v.reward is not None] for group in groups
+        [reward for reward in known if reward is not None]
+        for known, group in whole
+        if len(known) == len(group.rollouts)
     ]
     comparable = [known for known in rewards if len(known) > 1]
     return share(sum(len(set(known)) == 1 for known in comparable), len(comparable))
@@ -150,15 +172,21 @@ def _mismatch_metrics(
 def _cost_metrics(record: Record, state: State) -> dict[str, float | int | None]:
     cost, times = state.cost, record.times_s
     duration = times.get("step", math.fsum(times.values()))
+    # Evaluations are nearly all sampling.
+    decoding = cost.decode_flops + cost.evaluation_flops
+    other = cost.prefill_flops + cost.train_flops + cost.critic_flops
     metrics: dict[str, float | int | None] = {
         "flops/decode": cost.decode_flops,
         "flops/prefill": cost.prefill_flops,
         "flops/train": cost.train_flops,
         "flops/evaluation": cost.evaluation_flops,
+        "flops/critic": cost.critic_flops,
         "flops/total": cost.total_flops,
+        "cost/gpu_hours": gpu_hours(decoding, other),
         "tokens/generated": cost.tokens_generated,
         "tokens/per_s": share(record.cost.tokens_generated, duration),
         "verifications/num": cost.num_verifications,
+        "critic/questions": cost.num_questions,
     }
     metrics |= {f"time/{stage}_s": seconds for stage, seconds in times.items()}
     metrics["time/step_s"] = duration

@@ -6,16 +6,22 @@ One row a rollout, per-token lists aligned with `token_ids` (`values` has one mo
   values advantages value_targets new_logprobs ratios accepted
   reward shaped_reward outcome_known reason parts stop_reason policy_versions
   share_f reference_shown advantage_unit
+and where a critic may end rollouts early (`records.Routing`)
+  ready audited num_replayed prefix_value group_target
+  endpoint_value border_value border_reached
 `old_logprobs`, `logprobs` and `entropies` are null where the update was skipped;
 `value_targets`, aligned with `values`, where the critic has no parameters;
 `new_logprobs`, `ratios` (new policy over old) and `accepted` where no pass was spent on
 the policy's change. `outcome_known` is 0 where nothing was verified, or `shaped_reward`
 is a critic's word; `share_f` is 1 where a critic valued the rollout, 0 where rewards or
 a baseline stand in for one; `reference_shown` is 1 where that critic saw the answer.
+Where a critic may end rollouts early, `share_f` is 1 where it was to value the end, and
+values that it was not asked for, or did not give, are null.
 `advantage_unit` is reward, which the algorithm may have normalised, or nats.
 Numbers are rounded to six decimals.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -73,11 +79,37 @@ def rollout_rows(record: Record, step: int, decode: Decode) -> Iterator[dict[str
                 "parts": dict(verdict.parts),
                 "stop_reason": str(rollout.stop_reason),
                 "policy_versions": list(rollout.policy_versions),
-                "share_f": float(record.valued_by_critic),
-                "reference_shown": int(record.reference_shown),
                 "advantage_unit": record.credit.unit,
-            } | _token_columns(record, row, len(ids))
+            } | _valuation(record, index, row) | _token_columns(record, row, len(ids))
             row += 1
+
+
+def _valuation(record: Record, group: int, row: int) -> dict[str, Any]:
+    """Who valued a rollout, and what was shown and said."""
+    routing = record.routing
+    if routing is None:
+        return {
+            "share_f": float(record.valued_by_critic),
+            "reference_shown": int(record.reference_shown),
+        }
+    values = {
+        "prefix_value": routing.prefix_values[group],
+        "group_target": routing.targets[group],
+        "endpoint_value": routing.endpoint_values[row],
+        "border_value": routing.border_values[row],
+    }
+    return {
+        "share_f": float(routing.asked[row]),
+        "reference_shown": int(routing.reference_shown[group]),
+        "ready": int(routing.ready[group]),
+        "audited": int(routing.audited[group]),
+        "num_replayed": int(routing.num_replayed[group]),
+        "border_reached": int(routing.border_reached[row]),
+    } | {key: _known(float(value)) for key, value in values.items()}
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 6)
 
 
 def _token_columns(record: Record, row: int, length: int) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from accredit.tasks.configs import (
 )
 from accredit.tasks.problems import BadRow, ColumnMapping, LoadedProblems
 from accredit.types import Problem
+from accredit.verification.answered import HasAnswer, answer_finder, has_box
 from accredit.verification.boxed import EXTRACTIONS
 
 
@@ -31,6 +32,8 @@ class Task:
     evaluation: tuple[Problem, ...]
     verifier: Verifier
     bad_rows: tuple[BadRow, ...] = field(default=())
+    has_answer: HasAnswer = has_box
+    """Whether a completion that goes on has said its whole answer already."""
 
     def __post_init__(self) -> None:
         for purpose, problems in (("train", self.train), ("evaluate", self.evaluation)):
@@ -63,7 +66,9 @@ def walk_task(config: WalkConfig) -> Task:
     problems = walk.walk_problems(config.split, config.num_moves)
     rewards = {"success": walk.success_reward, "progress": walk.progress_reward}
     verifier = walk.WalkVerifier(rewards[config.reward], config.num_moves)
-    return Task(problems.train, problems.evaluation, verifier)
+    return Task(
+        problems.train, problems.evaluation, verifier, has_answer=walk.has_arrived
+    )
 
 
 def chain_task(config: ChainConfig) -> Task:
@@ -90,7 +95,11 @@ def jsonl_task(config: JsonlConfig) -> Task:
     if config.train_split is None:
         train = without(train, evaluation)
     return Task(
-        train.problems, evaluation, build_verifier(config), bad_rows=train.bad_rows
+        train.problems,
+        evaluation,
+        build_verifier(config),
+        train.bad_rows,
+        answer_finder(config.answer_tag),
     )
 
 
@@ -109,9 +118,12 @@ def hub_task(config: HubConfig) -> Task:
     if config.evaluation_split is None:
         return held_out_task(config, train, lambda: build_verifier(config))
     evaluation = load(split=config.evaluation_split)
-    bad_rows = (*train.bad_rows, *evaluation.bad_rows)
     return Task(
-        train.problems, evaluation.problems, build_verifier(config), bad_rows=bad_rows
+        train.problems,
+        evaluation.problems,
+        build_verifier(config),
+        (*train.bad_rows, *evaluation.bad_rows),
+        answer_finder(config.answer_tag),
     )
 
 
@@ -189,15 +201,17 @@ def held_out_task(
     The verifier is built last, once the problems are known to be good.
     """
     problems, held_out = loaded.problems, config.held_out
+    has_answer = answer_finder(getattr(config, "answer_tag", ""))
     if held_out is None:
-        return Task(problems, problems, verifier(), loaded.bad_rows)
+        return Task(problems, problems, verifier(), loaded.bad_rows, has_answer)
     if held_out >= len(problems):
         raise ValueError(
             f"task.held_out must leave problems to train on, got {held_out} of "
             f"{len(problems)}; lower it, or set it to none to use all for both"
         )
     cut = len(problems) - held_out
-    return Task(problems[:cut], problems[cut:], verifier(), loaded.bad_rows)
+    train, evaluation = problems[:cut], problems[cut:]
+    return Task(train, evaluation, verifier(), loaded.bad_rows, has_answer)
 
 
 def without(loaded: LoadedProblems, others: Sequence[Problem]) -> LoadedProblems:

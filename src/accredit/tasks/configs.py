@@ -58,6 +58,9 @@ class VerifierConfig(BaseTaskConfig):
     """Where a completion says its answer: in the last `\\boxed{}`; there, or after the
     last `answer:`; or, without a box, in the whole completion. None takes `box` for
     `math` and `box_or_text` for `exact`."""
+    answer_tag: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$|^$")] = ""
+    """A completion with a whole `<tag>...</tag>` behind its thinking has answered, and
+    is judged wherever it is stopped; empty takes a `\\boxed{}`."""
     reward_function: str = ""
     """`module:function`, called as reward(completion, problem) -> float | None."""
     verifier_timeout_s: Annotated[float, Field(gt=0)] = 5.0

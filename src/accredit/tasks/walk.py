@@ -360,6 +360,12 @@ def walk_problems(split: str, num_moves: int = NUM_MOVES) -> WalkProblems:
     )
 
 
+def has_arrived(problem: Problem, text: str) -> bool:
+    """Whether a walk that goes on has reached its goal already."""
+    walk = read_walk(problem.metadata["start"], problem.metadata["goal"], text)
+    return walk.reached
+
+
 @dataclass(frozen=True)
 class WalkVerifier:
     """Reads a walk and pays for the goal, or for the progress made towards it."""

@@ -1,0 +1,156 @@
+"""Step 10 of AC2: policy and critic on the same weights, in a chosen order.
+
+    A-C-A   actor minibatch 1, critic, the other actor minibatches
+    A-C     all actor minibatches, critic
+    C-A     critic, all actor minibatches
+
+Each has an optimizer of its own. A joint loss is one step of the actor's optimizer on
+the sum of both gradients, in its first minibatch.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from jaxtyping import Float
+from torch import Tensor
+
+from accredit.algorithms.ac2_visit import Visit
+from accredit.algorithms.replay_configs import AC2Config
+from accredit.algorithms.replay_memory import CriticMemory
+from accredit.protocols import Interlude, Objective, PrefixCritic
+from accredit.randomness import generator, keyed_seed
+from accredit.records import Cost, CriticUpdate, PolicyUpdate, State
+from accredit.replay import LessonBuffer, StoredLesson
+from accredit.types import Attempt, Batch, Prompt, ValuedAttempt
+from accredit.world import World
+
+Teach = Callable[[], tuple[list[StoredLesson], Cost]]
+"""What this step adds to the critic's buffer; called when the critic is to learn."""
+
+
+@dataclass(eq=False)
+class CriticTurn:
+    """The critic's part of an update: what it adds to its buffer, and its step."""
+
+    config: AC2Config
+    critic: PrefixCritic
+    memory: CriticMemory
+    teach: Teach
+    state: State
+    world: World
+    lessons: LessonBuffer = field(init=False)
+    update: CriticUpdate | None = None
+    cost: Cost = field(default_factory=Cost)
+    is_done: bool = False
+
+    def __post_init__(self) -> None:
+        self.lessons = self.memory.lessons
+
+    def take(self) -> None:
+        """Adds this step's lessons, draws from the buffer and takes one step."""
+        drawn = self._drawn()
+        if drawn:
+            with self.world.clock.measure("critic"):
+                self.update = self.critic.update(drawn, self.memory.learning_rate)
+
+    def add_gradient(self) -> None:
+        """The same without a step: the policy's optimizer takes it."""
+        drawn = self._drawn()
+        if drawn:
+            with self.world.clock.measure("critic"):
+                self.update = self.critic.add_gradient(drawn)
+
+    def _drawn(self) -> list[ValuedAttempt]:
+        assert not self.is_done, "the critic has one turn a step"
+        self.is_done = True
+        added, spent = self.teach()
+        self.cost = self.cost + spent
+        self.lessons = self.lessons.added(added)
+        draw = generator(self.world.seed, "critic lessons", self.state.step)
+        prompts = {p.problem.id: p for p in self.world.problems.prompts}
+        return [
+            valued(lesson, prompts, self.memory, self.config)
+            for lesson in self.lessons.drawn(self.config.records_per_step, draw)
+            if lesson.problem_id in prompts
+        ]
+
+
+def valued(
+    lesson: StoredLesson,
+    prompts: Mapping[str, Prompt],
+    memory: CriticMemory,
+    config: AC2Config,
+) -> ValuedAttempt:
+    """A record of the buffer as it is taught now, with the reference it has by now."""
+    return ValuedAttempt(
+        Attempt(
+            prompts[lesson.problem_id],
+            lesson.token_ids,
+            reference_of(lesson.problem_id, lesson.reference_ids, memory, config),
+        ),
+        lesson.target,
+    )
+
+
+def reference_of(
+    problem_id: str,
+    source: tuple[int, ...] | None,
+    memory: CriticMemory,
+    config: AC2Config,
+) -> tuple[int, ...] | None:
+    """The passing completion that the critic is shown: the source's own, the bank's.
+
+    None of a failed rollout is ever shown.
+    """
+    mode = getattr(config.critic, "reference", "none")
+    if mode == "none":
+        return None
+    banked = memory.bank.reference(problem_id)
+    return source if mode == "source" and source is not None else banked
+
+
+def updated(
+    config: AC2Config,
+    turn: CriticTurn,
+    batch: Batch,
+    advantages: Float[Tensor, "rollout token"],
+    objective: Objective,
+) -> PolicyUpdate | None:
+    """The policy's update with the critic's turn in its place.
+
+    A step in which nobody can be learned from is the critic's alone.
+    """
+    world, state = turn.world, turn.state
+    if not bool(batch.trainable.any()):
+        turn.take()
+        return None
+    if config.order == "critic_actor" and not config.joint_loss:
+        turn.take()
+    last = objective.num_minibatches * objective.num_epochs - 1
+    due = 0 if config.order == "actor_critic_actor" else last
+
+    def after_step(index: int) -> None:
+        if index == due and not turn.is_done:
+            turn.take()
+
+    def add_gradient(index: int) -> None:
+        if config.joint_loss and not turn.is_done:
+            turn.add_gradient()
+
+    seed = keyed_seed(world.seed, "minibatches", state.step)
+    interlude = Interlude(add_gradient, after_step)
+    with world.clock.measure("update"):
+        return world.learner.update_policy(
+            batch, advantages, objective, seed, interlude
+        )
+
+
+def lessons_of(visit: Visit, targets: Float[Tensor, " group"]) -> list[StoredLesson]:
+    """A record of each group with a target: its prefix, and the source it is from."""
+    return [
+        StoredLesson.of(
+            route.slot.prompt.problem.id, route.slot.written, target, route.slot.source
+        )
+        for route, target in zip(visit.routes, targets.tolist(), strict=True)
+        if target == target
+    ]

@@ -1,0 +1,178 @@
+"""What a step of AC2 is worth: endpoints, advantages, targets and errors.
+
+Numbers of steps are those of section 3 of our page on Wen et al. 2026,
+arXiv:2609.39247; what happens when scoring fails is its section 7.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from accredit.algorithms.ac2_visit import Values, Visit
+from accredit.algorithms.replay_configs import AC2Config
+from accredit.functional.endpoints import (
+    endpoint_advantages,
+    filled_endpoints,
+    group_sums,
+    group_targets,
+)
+from accredit.types import Batch
+
+
+@dataclass(frozen=True, eq=False)
+class Worth:
+    """What each continuation is worth, and what the critic should have said."""
+
+    endpoints: Float[Tensor, " rollout"]
+    """v_i; the mean of the valid siblings where it is not valid itself."""
+    valid: Bool[Tensor, " rollout"]
+    """Whom the policy learns from."""
+    advantages: Float[Tensor, " rollout"]
+    teaching: Float[Tensor, " rollout"]
+    """The endpoints that a target is made of."""
+    teaches: Bool[Tensor, " rollout"]
+    """Whose endpoint counts for a target."""
+    targets: Float[Tensor, " group"]
+    """z; NaN where nobody knows."""
+    errors: Float[Tensor, " group"]
+    """|V(prefix) - z|, 1 for an invalid V; NaN without a target."""
+    reward_errors: Float[Tensor, " group"]
+    """The same against the mean reward, of groups that were judged throughout."""
+
+
+def settled(
+    config: AC2Config, visit: Visit, values: Values, *, grid_size: int | None
+) -> Worth:
+    """Steps 5 to 8, and what fails on the way: endpoints, advantages, targets, errors.
+
+    v_i is the critic's value where a rollout was stopped, else its reward.
+    """
+    batch, asked = visit.batch, visit.asked
+    judged, valued = batch.verified, asked & ~values.endpoints.isnan()
+    valid = judged | valued
+    endpoints = torch.where(asked, values.endpoints, batch.rewards)
+    endpoints = blended(config, visit, values, endpoints)
+    teaches = valid
+    if config.unverified == "zero":
+        # A failed judge pays 0 to the policy and tells the critic nothing.
+        valid = valid | ~asked
+    teaching, teaches = taught_endpoints(config, visit, values, endpoints, teaches)
+    group_index = batch.group_index
+    filled = filled_endpoints(endpoints, valid, group_index)
+    advantages = endpoint_advantages(
+        filled,
+        valid,
+        group_index,
+        baseline=config.baseline,
+        prefix_values=visit.over_groups(values.prefixes),
+    )
+    if config.baseline == "value":
+        valid = valid & ~visit.over_groups(values.prefixes).isnan()
+    return Worth(
+        endpoints=filled,
+        valid=valid,
+        advantages=torch.where(asked, config.chunk_weight * advantages, advantages),
+        teaching=teaching,
+        teaches=teaches,
+        **targets_of(config, visit, values, teaching, teaches, grid_size),
+    )
+
+
+def targets_of(
+    config: AC2Config,
+    visit: Visit,
+    values: Values,
+    teaching: Float[Tensor, " rollout"],
+    teaches: Bool[Tensor, " rollout"],
+    grid_size: int | None,
+) -> dict[str, Float[Tensor, " group"]]:
+    """Step 8, and step 7: z of each group, and how far the critic was off."""
+    sizes = torch.tensor([len(group.rollouts) for group in visit.groups])
+    half = (sizes + 1) // 2
+    least = half if config.min_valid is None else sizes.clamp(max=config.min_valid)
+    group_index = visit.batch.group_index
+    known = partial(
+        group_targets, group_index=group_index, min_valid=least, grid_size=grid_size
+    )
+    targets = known(teaching, teaches)
+    outcomes = known(visit.batch.rewards, visit.batch.verified)
+    some_asked = group_sums(visit.asked.float(), group_index) > 0
+    outcomes[some_asked] = torch.nan
+    if config.critic_targets == "monte_carlo":
+        targets[some_asked] = torch.nan
+    return {
+        "targets": targets,
+        "errors": distances(values.prefixes, targets),
+        "reward_errors": distances(values.prefixes, outcomes),
+    }
+
+
+def distances(
+    values: Float[Tensor, " group"], targets: Float[Tensor, " group"]
+) -> Float[Tensor, " group"]:
+    """|V - z|; 1 for a V that is not valid, NaN where there is no z."""
+    errors = torch.where(values.isnan(), 1.0, (values - targets).abs())
+    return torch.where(targets.isnan(), torch.nan, errors)
+
+
+def blended(
+    config: AC2Config,
+    visit: Visit,
+    values: Values,
+    endpoints: Float[Tensor, " rollout"],
+) -> Float[Tensor, " rollout"]:
+    """(1 - lambda) V(border) + lambda R of ready rollouts, where they ran past it."""
+    if config.ready_lambda in (0.0, 1.0):
+        return endpoints
+    ready = torch.tensor([route.is_ready for route in visit.routes])
+    first = values.borders[:, 0]
+    mixed = (1 - config.ready_lambda) * first + config.ready_lambda * endpoints
+    where = ready[visit.batch.group_index] & ~first.isnan()
+    return torch.where(where, mixed, endpoints)
+
+
+def taught_endpoints(
+    config: AC2Config,
+    visit: Visit,
+    values: Values,
+    endpoints: Float[Tensor, " rollout"],
+    teaches: Bool[Tensor, " rollout"],
+) -> tuple[Float[Tensor, " rollout"], Bool[Tensor, " rollout"]]:
+    """What the critic learns from: v_i, or the value one chunk on for everybody."""
+    if config.critic_targets != "bootstrap":
+        return endpoints, teaches
+    first, past = values.borders[:, 0], values.reached[:, 0]
+    teaching = torch.where(past, first, endpoints)
+    return teaching, torch.where(past, ~first.isnan(), teaches)
+
+
+def settled_batch(visit: Visit, worth: Worth) -> Batch:
+    """The batch as the policy learns from it: v_i in place of rewards."""
+    return replace(visit.batch, rewards=worth.endpoints, verified=worth.valid)
+
+
+def carried_values(
+    visit: Visit, values: Values, worth: Worth
+) -> Float[Tensor, "rollout prefix"]:
+    """V of every prefix as last known: of the replayed one, then of each border.
+
+    0 before the first; v_i at the end of the row; an unknown V leaves the last one.
+    """
+    batch = visit.batch
+    found = torch.zeros(len(batch.token_ids), batch.token_ids.shape[1] + 1)
+    for row, rollout in enumerate(visit.rollouts):
+        group = int(batch.group_index[row])
+        length = len(rollout.token_ids)
+        start, border = length - rollout.num_sampled, visit.routes[group].border
+        places = [(start, values.prefixes[group])]
+        for number, value in enumerate(values.borders[row]):
+            places.append((start + (number + 1) * border, value))
+        for place, value in places:
+            if not value.isnan():
+                found[row, place:length] = value
+        found[row, length:] = 0.0
+        found[row, length] = worth.endpoints[row]
+    return found

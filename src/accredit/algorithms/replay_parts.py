@@ -1,0 +1,63 @@
+"""What AC2 and Prefix GRPO share of an update: objective and entropy control."""
+
+from dataclasses import replace
+from functools import partial
+
+from accredit.algorithms.control import entropy_offset
+from accredit.algorithms.parts import objective
+from accredit.algorithms.replay_configs import ReplayConfig
+from accredit.algorithms.replay_memory import ReplayMemory
+from accredit.algorithms.replayed import Refilled, from_the_start, stored_rollouts
+from accredit.collate import collate
+from accredit.functional.aggregation import token_mean
+from accredit.functional.masked import masked_mean
+from accredit.functional.policy_losses import clipped_surrogate
+from accredit.protocols import Objective
+from accredit.records import Cost
+from accredit.types import Group
+from accredit.world import World, forward_cost
+
+
+def replay_objective(config: ReplayConfig, offset: float) -> Objective:
+    """The clipped surrogate, its upper clip moved by the entropy control's offset."""
+    loss = partial(
+        clipped_surrogate,
+        clip_low=config.clip_low,
+        clip_high=max(
+            0.0, config.clip_high + (offset if config.entropy_control else 0)
+        ),
+        dual_clip=config.dual_clip,
+    )
+    return replace(objective(config, loss, token_mean), shuffled=False)
+
+
+def start_entropy(
+    config: ReplayConfig, groups: tuple[Group, ...], refill: Refilled, world: World
+) -> tuple[float | None, Cost]:
+    """Mean token entropy, nats, of completions with an empty prefix, and its cost.
+
+    Before the update, at the sampling temperature. None where nobody asks or began at
+    the prompt.
+    """
+    fresh = [*from_the_start(groups), *refill.groups]
+    if not config.entropy_control or not fresh:
+        return None, Cost()
+    batch = collate(fresh)
+    if not bool(batch.sampled.any()):
+        return None, Cost()
+    with world.clock.measure("entropy"):
+        entropies = world.learner.entropies(batch)
+    return (
+        float(masked_mean(entropies, batch.sampled)),
+        forward_cost(batch, world.shape, 1),
+    )
+
+
+def remembered(
+    config: ReplayConfig, memory: ReplayMemory, refill: Refilled, entropy: float | None
+) -> ReplayMemory:
+    """The store after a step's refill, and the offset that the next step takes."""
+    return ReplayMemory(
+        memory.replay.added(stored_rollouts(config, refill.groups)),
+        entropy_offset(memory.entropy_offset, entropy, config.entropy_target),
+    )

@@ -1,0 +1,397 @@
+"""A critic without a head: a new user turn asks the model what a prefix is worth.
+
+    V(attempt) = grid value that it writes, or sum_k p_k v_k / sum_k p_k over the grid
+
+    loss = 1/N sum_records sum_prompts weight -log p(value tokens, end of turn) / 4
+
+AC2, arXiv:2609.39247: the answer follows a prefilled stem; a record with a reference is
+taught under both prompts, half each. The reference stands in the question alone, and
+only the value's tokens and the end of the turn have loss. Read-out by expectation and a
+target between two grid values, taught as both by their shares, are ours. N counts the
+records that fit the model's context; micro-batches only sum.
+
+The weights are the policy's, moved by an AdamW of the critic's own, or its own copy.
+Nothing is dropped out and nothing drawn. Knows no algorithm: which reference is shown
+is the caller's.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from accredit.critics import saved
+from accredit.critics.backbone import take_weights
+from accredit.critics.prefix_configs import PromptedConfig
+from accredit.critics.questions import MAX_ANSWER_TOKENS, Questions
+from accredit.engines.answers import answer_logprobs, inner_levels
+from accredit.engines.models import context_tokens, load_model, quiet_transformers
+from accredit.engines.transformers_engine import TransformersEngine
+from accredit.functional.flops import (
+    ModelShape,
+    decode_flops,
+    prefill_flops,
+    training_flops,
+)
+from accredit.functional.grids import POINT_NOISE, grid_shares
+from accredit.learner.descent import Descent
+from accredit.learner.forward import scoring_of, without_dropout
+from accredit.learner.micro_batches import micro_batches
+from accredit.learner.optimizer import AdamWOptions, adamw
+from accredit.learner.scorer import Scorer
+from accredit.protocols import Engine
+from accredit.records import CriticUpdate, Valuation
+from accredit.types import Attempt, Request, Sampling, StopReason, ValuedAttempt
+
+CARD_FILE = "prompted_critic.json"
+SCHEMA = 1
+LOSS_DIVISOR = 4
+"""Of the summed NLL of an answer, as in AC2."""
+LEAST_MASS = 0.5
+"""Probability of the grid under which an expectation over it says nothing."""
+
+
+class Row(NamedTuple):
+    """One answer that is taught behind one prompt."""
+
+    context: tuple[int, ...]
+    answer: tuple[int, ...]
+    """With the end of the turn."""
+    weight: float
+
+
+class Lesson(NamedTuple):
+    """All rows of an update, and who had none."""
+
+    rows: list[Row]
+    num_records: int
+    num_left_out: int
+
+
+class PromptedCritic:
+    """Asks and teaches one model on one device."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        questions: Questions,
+        config: PromptedConfig,
+        *,
+        engine: Engine | None,
+        grid_size: int,
+        target_rounding: Literal["nearest", "none"],
+        micro_batch_tokens: int = 4096,
+        max_consecutive_skips: int = 10,
+        is_tied: bool,
+        tokenizer: Any = None,
+    ) -> None:
+        """`model` is the policy's where `is_tied`, and otherwise nobody else's.
+
+        `engine` samples from it; with None, and with a model of its own, the critic
+        makes one. `tokenizer` is written beside a model of its own; None takes that of
+        the questions.
+
+        Raises:
+            ValueError: the questions are of another grid.
+        """
+        if len(questions.answers) != grid_size:
+            raise ValueError(
+                f"questions must have {grid_size} answers (grid_size), got "
+                f"{len(questions.answers)}; build them with the critic's grid"
+            )
+        if not is_tied:
+            without_dropout(model).requires_grad_(True)
+        self.model = model
+        self.questions = questions
+        self.config = config
+        self._engine = engine
+        if engine is None or not is_tied:
+            self._engine = TransformersEngine(model, questions.stop_token_ids)
+        self._grid_size = grid_size
+        self._target_rounding = target_rounding
+        self._is_tied = is_tied
+        self._tokenizer = tokenizer or questions.tokenizer
+        self._scorer = Scorer(model, scoring_of(model), micro_batch_tokens, 1.0)
+        self._descent = Descent(
+            adamw(model, AdamWOptions(weight_decay=config.weight_decay)),
+            [p for p in model.parameters() if p.requires_grad],
+            max_gradient_norm=config.max_gradient_norm,
+            max_consecutive_skips=max_consecutive_skips,
+            owner="the critic",
+        )
+        self._shape = ModelShape.from_config(model.config)
+        levels = inner_levels(questions.answers)
+        self._inner = [ids for level in levels[1:] for ids in level]
+        """What is written between the stem and the last tokens of the answers."""
+
+    @property
+    def learning_rate(self) -> float:
+        """That it begins with."""
+        return self.config.learning_rate
+
+    def values(self, attempts: Sequence[Attempt]) -> Valuation:
+        """The value of each attempt; None for no valid answer, and for no room.
+
+        FLOPs are the prefill of every question, as if no two shared a prefix, and the
+        decoding of what is written behind it: the answer as far as the model wrote it,
+        or by expectation every token between stem and leaves of the tree of answers.
+        """
+        contexts = [
+            self.questions.context(attempt, self._shows(attempt))
+            for attempt in attempts
+        ]
+        limit = context_tokens(self.model.config)
+        room = math.inf if limit is None else limit - MAX_ANSWER_TOKENS
+        asked = [row for row, ids in enumerate(contexts) if len(ids) <= room]
+        read = self._greedy if self.config.readout == "greedy" else self._expected
+        values: list[float | None] = [None] * len(attempts)
+        found, flops = read([contexts[row] for row in asked])
+        for row, value in zip(asked, found, strict=True):
+            values[row] = value
+        return Valuation(tuple(values), float(flops))
+
+    def update(
+        self, lessons: Sequence[ValuedAttempt], learning_rate: float
+    ) -> CriticUpdate | None:
+        """One step towards the targets; None where no record fits.
+
+        A step whose loss or gradient is not finite is skipped and counted.
+
+        Raises:
+            ValueError: A target does not lie on the grid, where none is to be rounded.
+            RuntimeError: Too many steps in a row were not finite.
+        """
+        lesson = self._lesson(lessons)
+        if not lesson.rows:
+            return None
+        optimizer = self._descent.optimizer
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate
+        optimizer.zero_grad(set_to_none=True)
+        loss, flops = self._backward(lesson)
+        norm = self._descent.step(loss)
+        return CriticUpdate(
+            losses=(loss,),
+            gradient_norms=(norm,),
+            learning_rate=learning_rate,
+            num_skipped=int(math.isnan(norm)),
+            train_flops=flops,
+            displacement=self._descent.displacement,
+            num_left_out=lesson.num_left_out,
+        )
+
+    def add_gradient(self, lessons: Sequence[ValuedAttempt]) -> CriticUpdate:
+        """Adds the gradient of the same loss to the weights'; whoever steps clips it.
+
+        Without a record that fits it adds nothing, and the loss is NaN.
+
+        Raises:
+            ValueError: A target does not lie on the grid, where none is to be rounded.
+        """
+        lesson = self._lesson(lessons)
+        loss, flops = self._backward(lesson) if lesson.rows else (math.nan, 0.0)
+        return CriticUpdate(
+            losses=(loss,),
+            gradient_norms=(),
+            learning_rate=0.0,
+            num_skipped=int(not lesson.rows),
+            train_flops=flops,
+            num_left_out=lesson.num_left_out,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Writes card and optimizer; a model of its own as a Hugging Face directory."""
+        folder.mkdir(parents=True, exist_ok=True)
+        if not self._is_tied:
+            with quiet_transformers():
+                self.model.save_pretrained(folder)
+                self._tokenizer.save_pretrained(folder)
+        saved.write_optimizer(folder, self._descent.optimizer, self.model)
+        content = self._card() | {
+            "num_consecutive_skips": self._descent.num_consecutive_skips
+        }
+        text = json.dumps({"schema": SCHEMA, **content}, indent=1)
+        (folder / CARD_FILE).write_text(text, encoding="utf-8")
+
+    def load(self, folder: Path) -> None:
+        """Continues exactly where `save` was called; tied weights are the learner's.
+
+        Raises:
+            ValueError: The folder is another critic's, or lacks a part of this one.
+        """
+        card = read_card(folder)
+        for key, wanted in self._card().items():
+            if card.get(key) != wanted:
+                raise ValueError(
+                    f"{folder} holds a critic of another kind: {key} must be "
+                    f"{wanted!r}, got {card.get(key)!r}; resume with the recipe that "
+                    "it was trained by"
+                )
+        if not self._is_tied:
+            found = load_model(folder, torch.float32, "cpu").model
+            take_weights(self.model, found.state_dict(), folder)
+        saved.read_optimizer(folder, self._descent.optimizer, self.model)
+        self._descent.num_consecutive_skips = card["num_consecutive_skips"]
+
+    def _shows(self, attempt: Attempt) -> bool:
+        return attempt.reference is not None and self.config.reference != "none"
+
+    def _greedy(
+        self, contexts: Sequence[tuple[int, ...]]
+    ) -> tuple[list[float | None], int]:
+        """What the model writes, and its FLOPs."""
+        assert self._engine is not None
+        requests = [Request(ids, MAX_ANSWER_TOKENS, key=0) for ids in contexts]
+        completions = self._engine.generate(requests, Sampling(temperature=0.0))
+        values: list[float | None] = []
+        flops = 0
+        for ids, completion in zip(contexts, completions, strict=True):
+            failed = completion.stop_reason is StopReason.FAILURE
+            k = None if failed else self.questions.parsed(completion.token_ids)
+            values.append(None if k is None else self.questions.grid[k])
+            flops += prefill_flops(self._shape, len(ids))
+            flops += decode_flops(self._shape, len(ids), len(completion.token_ids))
+        return values, flops
+
+    def _expected(
+        self, contexts: Sequence[tuple[int, ...]]
+    ) -> tuple[list[float | None], int]:
+        """The mean over the grid by each value's probability, and its FLOPs."""
+        logprobs = answer_logprobs(self.model, contexts, self.questions.answers)
+        chances = logprobs.double().exp()
+        mass = chances.sum(1)
+        grid = torch.tensor(self.questions.grid, dtype=torch.float64)
+        means = (chances @ grid.to(chances.device) / mass).tolist()
+        values = [
+            mean if total >= LEAST_MASS and math.isfinite(mean) else None
+            for mean, total in zip(means, mass.tolist(), strict=True)
+        ]
+        flops = 0
+        for ids in contexts:
+            flops += prefill_flops(self._shape, len(ids))
+            # A second token is the first that costs: each node past the stem is one.
+            for node in self._inner:
+                flops += decode_flops(self._shape, len(ids) + len(node) - 1, 2)
+        return values, flops
+
+    def _lesson(self, lessons: Sequence[ValuedAttempt]) -> Lesson:
+        """What is taught; a record of which one prompt does not fit is left out."""
+        limit = context_tokens(self.model.config) or math.inf
+        rows: list[Row] = []
+        num_left_out = 0
+        for record in lessons:
+            found = self._record_rows(record)
+            if max(len(row.context) + len(row.answer) for row in found) > limit:
+                num_left_out += 1
+            else:
+                rows += found
+        return Lesson(rows, len(lessons) - num_left_out, num_left_out)
+
+    def _record_rows(self, record: ValuedAttempt) -> list[Row]:
+        """One row a prompt and grid value; their weights sum to 1."""
+        attempt = record.attempt
+        shown = self._shows(attempt)
+        prompts = [shown]
+        if shown and self.config.both_prompts:
+            prompts = [True, False]
+        shares = self._shares(record.target)
+        questions = self.questions
+        rows: list[Row] = []
+        for with_reference in prompts:
+            context = questions.context(attempt, with_reference)
+            for k, share in shares.items():
+                answer = (*questions.answer_ids(k), *questions.end_of_turn)
+                rows.append(Row(context, answer, share / len(prompts)))
+        return rows
+
+    def _shares(self, target: float) -> dict[int, float]:
+        """Of the grid values in what is taught."""
+        shares = grid_shares(target, self._grid_size)
+        if self._target_rounding == "none":
+            return shares
+        nearest = min(abs(target - self.questions.grid[k]) for k in shares)
+        if len(shares) > 1 or nearest > POINT_NOISE:
+            raise ValueError(
+                f"a target must lie on the grid of {self._grid_size} values, got "
+                f"{target}; round it, or set target_rounding = 'none'"
+            )
+        return shares
+
+    def _backward(self, lesson: Lesson) -> tuple[float, float]:
+        """Loss and FLOPs of all rows; their gradient is added to the weights'."""
+        device = self.model.device
+        lengths = [len(row.context) + len(row.answer) for row in lesson.rows]
+        total = torch.zeros((), device=device)
+        was_training = self.model.training
+        # Gradient checkpointing happens in training mode only.
+        self.model.train()
+        for chosen in micro_batches(lengths, self._scorer.micro_batch_tokens):
+            token_ids, wanted, weights = padded([lesson.rows[i] for i in chosen])
+            scores = self._scorer.scores(token_ids.to(device), wanted.to(device))
+            losses = -weights.to(device) * scores.logprobs.sum(1)
+            loss = losses.sum() / (LOSS_DIVISOR * lesson.num_records)
+            loss.backward()
+            total += loss.detach()
+        self.model.train(was_training)
+        # The last token predicts nothing that is wanted: it is not run.
+        run = [length - 1 for length in lengths]
+        num_forwards = 2 if self.model.is_gradient_checkpointing else 1
+        flops = training_flops(self._shape, run, num_forwards * sum(run), sum(run))
+        return float(total), flops
+
+    def _card(self) -> dict[str, Any]:
+        """What a saved critic must have in common with this one."""
+        return {
+            "kind": self.config.kind,
+            "template": asdict(self.questions.template),
+            "grid_size": self._grid_size,
+            "is_tied": self._is_tied,
+        }
+
+
+def padded(
+    rows: Sequence[Row],
+) -> tuple[Int[Tensor, "row token"], Bool[Tensor, "row token"], Float[Tensor, " row"]]:
+    """Rows padded on the right, True where a token has loss, and their weights."""
+    width = max(len(row.context) + len(row.answer) for row in rows)
+    token_ids = torch.zeros((len(rows), width), dtype=torch.long)
+    wanted = torch.zeros((len(rows), width), dtype=torch.bool)
+    for i, row in enumerate(rows):
+        start, end = len(row.context), len(row.context) + len(row.answer)
+        token_ids[i, :end] = torch.tensor([*row.context, *row.answer])
+        wanted[i, start:end] = True
+    return token_ids, wanted, torch.tensor([row.weight for row in rows])
+
+
+def read_card(folder: Path) -> dict[str, Any]:
+    """What the prompted critic in `folder` says about itself.
+
+    Raises:
+        ValueError: it says nothing, or not in this version's words.
+    """
+    file = folder / CARD_FILE
+    if not file.is_file():
+        raise ValueError(
+            f"a saved prompted critic must hold {CARD_FILE}, got {folder} without it; "
+            "name a folder that such a critic was saved to"
+        )
+    try:
+        content: Any = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"{file} must hold a JSON object, got a damaged file; restore it"
+        ) from error
+    schema = content.get("schema") if isinstance(content, dict) else None
+    if schema != SCHEMA or not isinstance(content.get("num_consecutive_skips"), int):
+        raise ValueError(
+            f"{file} must have schema {SCHEMA}, got {schema!r} or a part of it; "
+            "another version of accredit wrote it"
+        )
+    return content

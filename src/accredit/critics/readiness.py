@@ -1,0 +1,300 @@
+"""When a critic is trusted with a problem: the gate of AC2, and its memory.
+
+A problem becomes ready when all of these hold:
+
+    1. mean error over the last complete steps, this one not among them   < tau_global
+    2. error of the problem itself                                        < tau_local
+    3. the bank held a passing completion of it before this step
+    4. a nonzero prediction for it was seen, in this step or earlier
+
+Wen et al. 2026, arXiv:2609.39247. 3 and 4 keep out what is predicted well because it
+always fails. Beside the paper's rule for 2, the error of one visit, there is the error
+of all visits with its standard error, and trust that an audit can take back.
+
+Knows neither rollouts nor critics: errors come in, who is trusted goes out.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from accredit.types import EMPTY
+
+NOISE = 1e-9
+"""What lies as near to a threshold is not below it: |.3 - .1| is .2, not less."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What one step learned of one problem."""
+
+    problem_id: str
+    errors: tuple[float, ...]
+    """Of its prefixes, those that the gate counts; an unparsable prediction is an error
+    of 1. Without any the problem cannot become ready at this visit."""
+    nonzero: bool
+    """Whether the critic predicted something other than 0 for it."""
+    banked: bool
+    """Whether the bank held a passing completion of it before this step."""
+    audited_errors: tuple[float, ...] = ()
+    """Of its audited prefixes, against rewards only."""
+
+    def __post_init__(self) -> None:
+        for error in (*self.errors, *self.audited_errors):
+            if not (error >= 0 and math.isfinite(error)):
+                raise ValueError(
+                    f"errors must be finite and >= 0, got {error} for "
+                    f"{self.problem_id!r}; an unparsable prediction is an error of 1"
+                )
+
+
+@dataclass(frozen=True)
+class Track:
+    """What is remembered of one problem."""
+
+    last_error: float | None = None
+    """Mean of the last visit that had errors."""
+    nonzero_seen: bool = False
+    ready: bool = False
+    num_errors: int = 0
+    """Since the beginning, or since trust was last taken back."""
+    total: float = 0.0
+    """Sum of those errors."""
+    total_squares: float = 0.0
+    num_audits: int = 0
+    """Audited visits since the beginning."""
+
+    def after(self, visit: Visit) -> "Track":
+        """With what a visit adds; who is ready stays."""
+        errors = visit.errors
+        return Track(
+            last_error=_mean(errors) if errors else self.last_error,
+            nonzero_seen=self.nonzero_seen or visit.nonzero,
+            ready=self.ready,
+            num_errors=self.num_errors + len(errors),
+            total=self.total + math.fsum(errors),
+            total_squares=self.total_squares + math.fsum(e * e for e in errors),
+            num_audits=self.num_audits + bool(visit.audited_errors),
+        )
+
+    def bound(self, standard_errors: float) -> float:
+        """Mean error and so many standard errors of it, of two errors or more.
+
+        mean + c sqrt(sum_i (e_i - mean)^2 / (n - 1) / n)
+        """
+        mean = self.total / self.num_errors
+        squares = max(0.0, self.total_squares - self.total * mean)
+        variance = squares / (self.num_errors - 1)
+        return mean + standard_errors * math.sqrt(variance / self.num_errors)
+
+
+@dataclass(frozen=True)
+class GateState:
+    """Memory of the gate between steps."""
+
+    tracks: Mapping[str, Track] = field(default_factory=lambda: EMPTY)
+    """Of every problem that was visited."""
+    window: tuple[tuple[float, ...], ...] = ()
+    """Errors of the last complete steps, oldest step first."""
+
+    def ready(self, problem_id: str) -> bool:
+        """Whether the critic is trusted with the problem."""
+        track = self.tracks.get(problem_id)
+        return track is not None and track.ready
+
+    @property
+    def num_ready(self) -> int:
+        """Problems that the critic is trusted with."""
+        return sum(track.ready for track in self.tracks.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            "tracks": {name: asdict(track) for name, track in self.tracks.items()},
+            "window": [list(errors) for errors in self.window],
+        }
+
+    @classmethod
+    def from_json(cls, content: Any) -> "GateState":
+        """What `to_json` gave.
+
+        Raises:
+            ValueError: `content` is something else.
+        """
+        if not (
+            isinstance(content, Mapping)
+            and content.keys() == {"tracks", "window"}
+            and isinstance(content["tracks"], Mapping)
+            and isinstance(content["window"], list)
+            and all(isinstance(errors, list) for errors in content["window"])
+        ):
+            raise ValueError(
+                "the stored gate must have tracks by problem and a window of lists, "
+                f"got {content!r:.80}; it was saved by something else"
+            )
+        return cls(
+            {name: _track(row, name) for name, row in content["tracks"].items()},
+            tuple(
+                tuple(_number(error, "window") for error in errors)
+                for errors in content["window"]
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The rule by which a problem becomes ready; see the head of this file."""
+
+    rule: Literal["last_visit", "pooled"] = "last_visit"
+    """2 tests the mean error of this visit, or the mean of all visits' errors plus
+    `standard_errors` standard errors."""
+    window: int = 5
+    """Complete steps that 1 averages over, every error alike."""
+    tau_global: float = 0.20
+    tau_local: float = 0.18
+    require_bank: bool = True
+    require_nonzero: bool = True
+    standard_errors: float = 1.0
+    min_visits: int = 2
+    """Errors that `pooled` needs of a problem, this visit's among them."""
+    revocable: bool = False
+    """Whether an audit that fails 2 takes trust back."""
+
+    def __post_init__(self) -> None:
+        if self.window < 1 or self.min_visits < 2:
+            raise ValueError(
+                "a gate needs a window of 1 or more and min_visits of 2 or more, got "
+                f"{self.window} and {self.min_visits}; a standard error needs two"
+            )
+
+    def after(
+        self, state: GateState, visits: Sequence[Visit]
+    ) -> tuple[GateState, tuple[str, ...], tuple[str, ...]]:
+        """Memory after a step, who became ready in it, and who lost trust.
+
+        All of it holds for later steps: this one was routed by the memory before it.
+        The window is tested as it was before the step and takes the step's errors in
+        after that: our reading of the paper's "last 5 complete steps", because 5 steps
+        are carried from step to step. A step without errors is a complete one too; a
+        window that is not full, or holds no error at all, makes nobody ready.
+
+        Ready problems stay so, unless the gate is revocable and an audit fails: then
+        the pooled statistics begin anew, and the problem is tested from its next visit.
+
+        Args:
+            state: Memory before the step.
+            visits: One a problem.
+
+        Raises:
+            ValueError: A problem comes twice.
+        """
+        names = [visit.problem_id for visit in visits]
+        if len(set(names)) != len(names):
+            raise ValueError(
+                f"a step needs one visit a problem, got {sorted(names)!r:.80}; "
+                "put the errors of all its prefixes into one"
+            )
+        is_open = self._is_open(state.window)
+        tracks = dict(state.tracks)
+        flipped: list[str] = []
+        revoked: list[str] = []
+        for visit in visits:
+            track = tracks.get(visit.problem_id, Track()).after(visit)
+            if track.ready and self._takes_back(track, visit):
+                revoked.append(visit.problem_id)
+                track = replace(
+                    track, ready=False, num_errors=0, total=0.0, total_squares=0.0
+                )
+            elif not track.ready and is_open and self._admits(track, visit):
+                flipped.append(visit.problem_id)
+                track = replace(track, ready=True)
+            tracks[visit.problem_id] = track
+        errors = tuple(error for visit in visits for error in visit.errors)
+        window = (*state.window, errors)[-self.window :]
+        return GateState(tracks, window), tuple(flipped), tuple(revoked)
+
+    def _is_open(self, window: tuple[tuple[float, ...], ...]) -> bool:
+        """Condition 1."""
+        last = window[-self.window :]
+        errors = [error for step in last for error in step]
+        if len(last) < self.window or not errors:
+            return False
+        return _below(_mean(errors), self.tau_global)
+
+    def _admits(self, track: Track, visit: Visit) -> bool:
+        """Conditions 2 to 4, of a track that has taken the visit in."""
+        return (
+            bool(visit.errors)
+            and self._is_accurate(track, visit.errors)
+            and (visit.banked or not self.require_bank)
+            and (track.nonzero_seen or not self.require_nonzero)
+        )
+
+    def _takes_back(self, track: Track, visit: Visit) -> bool:
+        """Whether an audit fails condition 2."""
+        if not (self.revocable and visit.audited_errors):
+            return False
+        return not self._is_accurate(track, visit.audited_errors)
+
+    def _is_accurate(self, track: Track, errors: Sequence[float]) -> bool:
+        """Condition 2, by these errors or by all that the track holds."""
+        if self.rule == "last_visit":
+            return _below(_mean(errors), self.tau_local)
+        if track.num_errors < self.min_visits:
+            return False
+        return _below(track.bound(self.standard_errors), self.tau_local)
+
+
+def _below(error: float, threshold: float) -> bool:
+    return error < threshold - NOISE
+
+
+def _mean(errors: Sequence[float]) -> float:
+    return math.fsum(errors) / len(errors)
+
+
+def _track(row: Any, name: str) -> Track:
+    """A problem's track as it was saved."""
+    kinds = asdict(Track())
+    if not (isinstance(row, Mapping) and row.keys() == kinds.keys()):
+        raise ValueError(
+            f"the stored track of {name!r} must have the keys {list(kinds)}, got "
+            f"{row!r:.80}; it was saved by something else"
+        )
+    last_error = row["last_error"]
+    return Track(
+        last_error=None if last_error is None else _number(last_error, name),
+        nonzero_seen=_flag(row["nonzero_seen"], name),
+        ready=_flag(row["ready"], name),
+        num_errors=_count(row["num_errors"], name),
+        total=_number(row["total"], name),
+        total_squares=_number(row["total_squares"], name),
+        num_audits=_count(row["num_audits"], name),
+    )
+
+
+def _number(value: Any, place: str) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and value >= 0 and math.isfinite(value)):
+        raise _torn("a finite number >= 0", value, place)
+    return float(value)
+
+
+def _count(value: Any, place: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _torn("a count", value, place)
+    return value
+
+
+def _flag(value: Any, place: str) -> bool:
+    if not isinstance(value, bool):
+        raise _torn("true or false", value, place)
+    return value
+
+
+def _torn(wanted: str, value: Any, place: str) -> ValueError:
+    return ValueError(
+        f"the stored gate must hold {wanted} here, got {value!r:.80} in {place!r}; "
+        "it was saved by something else"
+    )

@@ -1,0 +1,366 @@
+"""How a critic is asked: exact ids, seams, templates, and what is read from answers."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from asked_tokenizers import PLAIN_TURNS, bytes_with, thinking_tokenizer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accredit.critics.questions import (
+    Questions,
+    QuestionTemplate,
+    template_named,
+)
+from accredit.engines.models import loaded_tokenizer, model_folder
+from accredit.tasks.rendering import render
+from accredit.types import Attempt, Message, Problem, Prompt
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+PROBLEM = Problem("p", (Message("user", "S20G47"),))
+
+
+def asked(
+    tokenizer: Any = None, template: QuestionTemplate | None = None, **changes: Any
+) -> Questions:
+    """Compact questions of a byte tokenizer, where nothing else is said."""
+    tokenizer = tokenizer or bytes_with()
+    settings: dict[str, Any] = {
+        "stop_token_ids": [tokenizer.eos_token_id],
+        "max_new_tokens": 60,
+        "grid_size": 11,
+    }
+    template = template or template_named("compact")
+    return Questions(template, tokenizer, **settings | changes)
+
+
+def ids(tokenizer: Any, text: str) -> tuple[int, ...]:
+    return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def test_compact_is_what_the_packaged_model_was_taught():
+    """Token by token, stem, value and end of turn included."""
+    name = "tiny_lessons"
+    spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    lessons = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(lessons)
+    tokenizer = loaded_tokenizer(model_folder("packaged"))
+    draw, taught = np.random.default_rng(3), lessons.WalkLessons()
+    shape = re.compile(
+        r"(<\|user\|>(S\d\dG\d\d)<\|end\|><\|assistant\|>)([^<]*)<\|end\|><\|user\|>"
+        r"([?%])(\d+)(?:=([^<]+))?<\|end\|><\|assistant\|>v(\d\.\d)<\|end\|>"
+    )
+    seen = set()
+    for _ in range(60):
+        text = "".join(taught.question(draw).tokens)
+        found = shape.fullmatch(text)
+        assert found is not None
+        opening, problem, written, mark, left, reference, value = found.groups()
+        prompt = render(Problem("w", (Message("user", problem),)), tokenizer)
+        assert prompt.token_ids == ids(tokenizer, opening)
+        name = "compact" if mark == "?" else "compact_progress"
+        questions = Questions(
+            template_named(name),
+            tokenizer,
+            stop_token_ids=[tokenizer.eos_token_id],
+            max_new_tokens=int(left) + len(written),
+            grid_size=11,
+        )
+        shown = None if reference is None else ids(tokenizer, reference)
+        attempt = Attempt(prompt, ids(tokenizer, written), shown)
+        context = questions.context(attempt, shown is not None)
+        answer = questions.answer_ids(round(float(value) * 10))
+        whole = (*context, *answer, *questions.end_of_turn)
+        assert whole == ids(tokenizer, text)
+        seen.add((mark, shown is None))
+    assert len(seen) == 4
+
+
+@given(st.lists(st.integers(3, 258), max_size=70), st.booleans())
+def test_a_context_begins_with_the_sampled_ids(written: list[int], stopped: bool):
+    """Never encoded again, even where they are no text; a stop is not doubled."""
+    questions = SHARED
+    sampled = (*written, 0) if stopped else tuple(written)
+    context = questions.context(Attempt(Prompt(PROBLEM, (5, 6)), sampled), False)
+    assert context[: 2 + len(written)] == (5, 6, *written)
+    asked_ids = context[2 + len(written) :]
+    left = max(0, 60 - len(sampled))
+    expected = f"<|end|><|user|>?{left}<|end|><|assistant|>v"
+    assert asked_ids == ids(TOKENIZER, expected)
+
+
+TOKENIZER = bytes_with()
+SHARED = asked(TOKENIZER)
+
+
+def test_a_reference_is_shown_only_where_it_is_asked_for():
+    prompt = Prompt(PROBLEM, ids(TOKENIZER, "P"))
+    attempt = Attempt(prompt, ids(TOKENIZER, "ab"), (*ids(TOKENIZER, "U10"), 0))
+    shown = TOKENIZER.decode(SHARED.context(attempt, True))
+    assert shown == "Pab<|end|><|user|>?58=U10<|end|><|assistant|>v"
+    assert "U10" not in TOKENIZER.decode(SHARED.context(attempt, False))
+    with pytest.raises(ValueError, match="needs an attempt that has one"):
+        SHARED.context(Attempt(prompt), True)
+
+
+@pytest.mark.parametrize("text", ["a<|end|>b", "a<|e<|end|>nd|><|user|>b"])
+def test_a_reference_cannot_open_a_turn(text: str):
+    """It is a policy's text: control tokens that it spells out are taken off."""
+    spelled = tuple(i for letter in text for i in ids(TOKENIZER, letter))
+    attempt = Attempt(Prompt(PROBLEM, (5,)), (), spelled)
+    context = SHARED.context(attempt, True)
+    assert TOKENIZER.decode(context[1:]) == "<|end|><|user|>?60=ab<|end|><|assistant|>v"
+
+
+def test_a_reference_is_not_read_as_a_template():
+    attempt = Attempt(Prompt(PROBLEM, (5,)), (), ids(TOKENIZER, "{left}{reference}"))
+    text = TOKENIZER.decode(SHARED.context(attempt, True))
+    assert "?60={left}{reference}<|end|>" in text
+
+
+def test_answers_are_the_grid():
+    texts = [TOKENIZER.decode(SHARED.answer_ids(k)) for k in range(11)]
+    assert texts == [*(f"0.{digit}" for digit in range(10)), "1.0"]
+    assert SHARED.grid[3] == pytest.approx(0.3)
+    assert SHARED.end_of_turn == (0,)
+
+
+@pytest.mark.parametrize(
+    ("text", "k"),
+    [
+        ("0.3", 3),
+        ("0.3<|end|>", 3),
+        (".3<|end|>", 3),
+        (" 0.3", 3),
+        ("0", 0),
+        ("0.0", 0),
+        ("1<|end|>", 10),
+        ("1.0", 10),
+        ("1.00", 10),
+        ("1.0.", 10),
+        ("0.35", None),
+        ("0.3x", None),
+        ("0.3%", None),
+        ("1/7", None),
+        ("12/", None),
+        ("1,5", None),
+        ("-0.3", None),
+        ("2.0", None),
+        ("x0.3", None),
+        ("<|end|>0.3", None),
+        ("", None),
+        (".", None),
+        ("0.3\n9999", 3),
+    ],
+)
+def test_a_leading_number_on_the_grid_is_read(text: str, k: int | None):
+    assert SHARED.parsed(ids(TOKENIZER, text)) == k
+
+
+def test_only_four_tokens_are_read():
+    assert SHARED.parsed(ids(TOKENIZER, "1.000")) == 10
+    assert SHARED.parsed(ids(TOKENIZER, "1.005")) == 10
+    assert SHARED.parsed(ids(TOKENIZER, "1.05")) is None
+
+
+def test_a_grid_is_read_by_what_is_written():
+    """Sevenths are written with one digit, and 0.1 is the first of them."""
+    questions = asked(grid_size=8)
+    assert questions.grid[1] == pytest.approx(1 / 7)
+    assert [questions.parsed(answer) for answer in questions.answers] == [*range(8)]
+    assert questions.parsed(ids(TOKENIZER, "0.2")) is None
+
+
+def test_answers_of_two_digits_stand_apart():
+    template = QuestionTemplate("{left}", "{left}{reference}", "v", "", "{:.2f}")
+    questions = asked(template=template, grid_size=101)
+    assert len(questions.answers) == len(set(questions.answers)) == 101
+    assert questions.parsed(questions.answers[57]) == 57
+
+
+@pytest.mark.parametrize(
+    ("answer_format", "grid_size", "message"),
+    [
+        ("{:.1f}", 101, "must have as many different answers, got '0.0' more"),
+        ("{:.3f}", 101, "must have 1 to 4 tokens, got 5"),
+        ("{:g}", 11, "no answer may begin another, got '0'"),
+        ("{:.1f}", 1, "grid_size must be >= 2"),
+    ],
+)
+def test_a_grid_that_cannot_be_told_apart_is_refused(
+    answer_format: str, grid_size: int, message: str
+):
+    template = QuestionTemplate("{left}", "{left}{reference}", "v", "", answer_format)
+    with pytest.raises(ValueError, match=message):
+        asked(template=template, grid_size=grid_size)
+
+
+@pytest.mark.parametrize(
+    ("merge", "template", "words"),
+    [
+        (("v", "0"), PLAIN_TURNS, "'v' with '0.0'"),
+        (("v", "1"), PLAIN_TURNS, "'v' with '1.0'"),
+        (("7", "Ċ"), PLAIN_TURNS.replace("<|end|>", "\n<|end|>"), "'0.7' with"),
+    ],
+)
+def test_merging_seams_are_refused(merge: tuple[str, str], template: str, words: str):
+    """Pitfall 8."""
+    tokenizer = bytes_with(template, merges=(merge,))
+    with pytest.raises(ValueError, match=f"must be tokens of their own.*{words}"):
+        asked(tokenizer)
+
+
+def test_a_merge_within_an_answer_does_no_harm():
+    tokenizer = bytes_with(merges=(("0", "."),))
+    questions = asked(tokenizer)
+    assert [len(answer) for answer in questions.answers] == [2] * 10 + [3]
+    assert questions.parsed(questions.answers[4]) == 4
+
+
+REFUSES = PLAIN_TURNS.replace(
+    "{% for",
+    "{% if messages | length > 2 %}{{ raise_exception('one') }}{% endif %}{% for",
+)
+FORGETS = PLAIN_TURNS.replace("for m in messages", "for m in messages[-1:]")
+TURNS_ROUND = PLAIN_TURNS.replace("for m in messages", "for m in messages | reverse")
+
+
+@pytest.mark.parametrize("template", [REFUSES, FORGETS, TURNS_ROUND])
+def test_a_template_must_hold_two_user_turns(template: str):
+    with pytest.raises(ValueError, match="cannot hold two user turns"):
+        asked(bytes_with(template))
+
+
+def test_a_turn_must_end_with_a_stop_token():
+    with pytest.raises(ValueError, match="must end the assistant's turn with a stop"):
+        asked(stop_token_ids=[77])
+    with pytest.raises(ValueError, match="must end with a stop token, got a model wi"):
+        asked(stop_token_ids=[])
+
+
+def test_an_end_of_turn_may_have_several_tokens():
+    template = PLAIN_TURNS.replace("<|end|>", " <|end|>")
+    questions = asked(bytes_with(template))
+    assert questions.end_of_turn == ids(TOKENIZER, " <|end|>")
+
+
+def test_without_a_chat_template_turns_are_paragraphs():
+    for tokenizer, chat in ((bytes_with(None), "auto"), (bytes_with(), "plain")):
+        questions = asked(tokenizer, chat=chat)
+        attempt = Attempt(Prompt(PROBLEM, ids(tokenizer, "P")), ids(tokenizer, "ab"))
+        text = tokenizer.decode(questions.context(attempt, False))
+        assert text == "Pab\n\n?58\n\nv"
+        assert questions.end_of_turn == (tokenizer.eos_token_id,)
+    with pytest.raises(ValueError, match="needs a tokenizer with a chat template"):
+        asked(bytes_with(None), chat="template")
+
+
+class TestThinking:
+    """A chat model that thinks, whose template takes thinking off past turns."""
+
+    tokenizer = thinking_tokenizer()
+    questions = asked(tokenizer, template_named("instruction"), max_new_tokens=5_000)
+    prompt = render(PROBLEM, tokenizer)
+
+    def text(self, written: str, reference: str | None = None) -> str:
+        """The context, which begins with the very ids of prompt and completion."""
+        shown = None if reference is None else ids(self.tokenizer, reference)
+        attempt = Attempt(self.prompt, ids(self.tokenizer, written), shown)
+        context = self.questions.context(attempt, shown is not None)
+        sampled = (*self.prompt.token_ids, *ids(self.tokenizer, written))
+        assert context[: len(sampled)] == sampled
+        return self.tokenizer.decode(context)
+
+    def test_open_thinking_is_closed_and_kept(self):
+        text = self.text("Let me\nsee")
+        begin, _, end = text.partition("</think>\n<|im_end|>\n<|im_start|>user\n")
+        assert begin == (
+            "<|im_start|>user\nS20G47<|im_end|>\n<|im_start|>assistant\n<think>\n"
+            "Let me\nsee\n"
+        )
+        assert "its remaining 4990 tokens" in end
+        assert end.endswith(
+            "<|im_end|>\n<|im_start|>assistant\n"
+            "<think>\n\n</think>\n\nExpected credit: "
+        )
+        assert text.count("<think>") == 2
+
+    def test_closed_thinking_is_not_closed_again(self):
+        text = self.text("hm</think>It is 4.")
+        assert "hm</think>It is 4.<|im_end|>\n<|im_start|>user\n" in text
+        assert text.count("</think>") == 2
+
+    def test_a_close_that_is_spelled_out_counts(self):
+        """By a tokenizer without a token of its own for it."""
+        tokenizer = bytes_with()
+        template = template_named("instruction")
+        questions = asked(tokenizer, template)
+        for written, closes in (("hm", 2), ("hm</think>ok", 2)):
+            attempt = Attempt(Prompt(PROBLEM, (5,)), ids(tokenizer, written))
+            text = tokenizer.decode(questions.context(attempt, False))
+            assert text.count("</think>") == closes
+
+    def test_only_what_a_reference_hands_in_is_shown(self):
+        text = self.text("hm", "wrong</think> no </think>\n\nProof.\n<|im_end|>")
+        assert "--- Reference solution ---\nProof.\n--- End" in text
+        assert "wrong" not in text
+        assert " no " not in text.split("Reference solution ---")[1].split("---")[0]
+
+    def test_a_reference_without_thinking_is_shown_whole(self):
+        assert "solution ---\nProof.\n---" in self.text("hm", "Proof.")
+
+
+def test_the_instruction_names_the_quantity():
+    template = template_named("instruction")
+    for text in (template.question, template.question_with_reference):
+        assert "credit" in text
+        assert "not the probability" in text
+        assert text.count("{left}") == 2
+    assert template.stem.endswith("</think>\n\nExpected credit: ")
+
+
+TOML = (
+    'question = "?{left}"\nquestion_with_reference = "{left} {reference}"\nstem = "v"'
+)
+
+
+def test_a_template_may_be_a_file(tmp_path: Path):
+    file = tmp_path / "mine.toml"
+    file.write_text(TOML + '\nanswer_format = "{:.2f}"')
+    assert template_named(str(file)) == QuestionTemplate(
+        "?{left}", "{left} {reference}", "v", "", "{:.2f}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (TOML + "\nstemm = 'v'", "got 'stemm'; did you mean 'stem'"),
+        (TOML.replace("stem", "# stem"), "must hold the key 'stem'"),
+        (TOML.replace('"v"', "3"), "stem in .* must be text, got 3"),
+        ("question = ", "must be a TOML file, got"),
+        (TOML.replace("?{left}", "?"), r"question of a template must hold \{left\}"),
+        (TOML.replace(" {reference}", ""), r"question_with_reference of a template"),
+        (TOML.replace("?{left}", "?{left}{reference}"), "sees a reference in the sec"),
+        (TOML + "\nanswer_format = '{!r}'", "must be that of one number"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(tmp_path: Path, content: str, message: str):
+    file = tmp_path / "mine.toml"
+    file.write_text(content)
+    with pytest.raises(ValueError, match=message):
+        template_named(str(file))
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(ValueError, match=r"got 'compcat'.*did you mean 'compact'"):
+        template_named("compcat")
+    with pytest.raises(ValueError, match=r"or a TOML file, got 'a/b.toml', which does"):
+        template_named("a/b.toml")
