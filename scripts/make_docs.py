@@ -17,7 +17,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from accredit.config import RunConfig, union_members
+from accredit.algorithms.replay_configs import AC2Config, GateConfig
+from accredit.config import RunConfig, choices_of, union_members
 from accredit.critics.configs import ValueHeadConfig
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -206,6 +207,36 @@ def choices(name: str, field: Any) -> Iterator[str]:
         yield sentence(ValueHeadConfig)
         yield "Of `ppo`, `sao` and `pact`, whose own defaults stand in their tables.\n"
         yield key_table(ValueHeadConfig)
+        yield from sections_of_ac2()
+
+
+def sections_of_ac2() -> Iterator[str]:
+    """Gate and critic of `ac2` and `ac2_plus`."""
+    yield "#### `[algorithm.gate]`\n"
+    yield sentence(GateConfig)
+    yield "Of `ac2` and `ac2_plus`, whose own defaults stand in their tables.\n"
+    yield key_table(GateConfig)
+    members = choices_of(AC2Config.model_fields["critic"])
+    listed = ", ".join(f"`{kind}`" for kind in members)
+    yield "#### `[algorithm.critic]` of `ac2` and `ac2_plus`\n"
+    yield f"`kind` decides the other keys: {listed}; by default `prompted`.\n"
+    for kind, member in members.items():
+        yield f'##### `[algorithm.critic]` with `kind = "{kind}"`\n'
+        yield sentence(member)
+        if issubclass(member, ValueHeadConfig):
+            yield "Keys as of `ppo`, `sao` and `pact`, less those that it refuses.\n"
+            own = member.model_fields.items()
+            yield key_table(
+                member, [key for key, field in own if is_changed(key, field)]
+            )
+        elif len(member.model_fields) > 1:
+            yield key_table(member)
+
+
+def is_changed(key: str, field: Any) -> bool:
+    """Whether a key of a critic has another default than in its base."""
+    base = ValueHeadConfig.model_fields.get(key)
+    return base is not None and base.default != field.default
 
 
 def algorithms_page() -> str:
@@ -242,9 +273,9 @@ def key_table(model: type[BaseModel], keys: list[str] | None = None) -> str:
     properties: dict[str, Any] = schema["properties"]
     required = schema.get("required", [])
     lines = ["| key | type | default | range | meaning |", "|---|---|---|---|---|"]
-    for key in keys or [key for key in properties if key != "name"]:
-        if key == "critic":
-            lines += critic_rows(model)
+    for key in keys or [key for key in properties if key not in ("name", "kind")]:
+        if key in ("critic", "gate"):
+            lines += section_rows(model, key)
             continue
         found = properties[key]
         default = f"`{shown(found.get('default', {}))}`"
@@ -261,16 +292,23 @@ def key_table(model: type[BaseModel], keys: list[str] | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def critic_rows(model: type[BaseModel]) -> Iterator[str]:
-    """The section of a critic, and where its defaults are this algorithm's own."""
-    field = model.model_fields["critic"]
-    link = "[section](recipes.md#algorithmcritic)"
-    yield f"| `critic` | {link} | | | {field.description} |"
+def section_rows(model: type[BaseModel], name: str) -> Iterator[str]:
+    """A section inside, and where its defaults are this algorithm's own."""
+    field = model.model_fields[name]
+    asked = name == "critic" and field.discriminator
+    link = (
+        f"[section](recipes.md#algorithm{name}{'-of-ac2-and-ac2_plus' * bool(asked)})"
+    )
+    yield f"| `{name}` | {link} | | | {field.description} |"
     own: Any = field.annotation
-    for key, base in ValueHeadConfig.model_fields.items():
-        default = own.model_fields[key].default
-        if default != base.default:
-            yield f"| `critic.{key}` | | `{shown(default)}` | | as there |"
+    chosen = field.default if name == "gate" or asked else None
+    base = type(chosen) if chosen is not None else ValueHeadConfig
+    for key, found in base.model_fields.items():
+        default = (
+            own.model_fields[key].default if chosen is None else getattr(chosen, key)
+        )
+        if default != found.default:
+            yield f"| `{name}.{key}` | | `{shown(default)}` | | as there |"
 
 
 def plain_type(schema: dict[str, Any]) -> str:

@@ -44,6 +44,7 @@ from accredit.types import (
     Verdict,
 )
 from accredit.world import Clock, TimedEngine, World
+from letter_critics import letter_critic
 from tiny_models import decoder_settings, seeded
 
 LETTERS = "abcdefgh"
@@ -133,12 +134,22 @@ def small_world(
     )
 
 
+REPLAY: dict[str, Any] = {"num_refill": 3, "replay_capacity": 8}
+ASKED: dict[str, Any] = {
+    "critic_capacity": 24,
+    "records_per_step": 12,
+    "grid_size": 6,
+    "critic": {"kind": "prompted", "learning_rate": 1e-3},
+}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "ppo": {"critic": {"warmup_steps": 0, "learning_rate": 1e-2}},
     "sao": {"critic": {"warmup_steps": 0, "learning_rate": 1e-2}},
     "pact": {"critic": {"warmup_steps": 0, "learning_rate": 1e-2}},
     "opd": {"teacher": "TEACHER"},
     "vine": {"num_continuations": 4, "chunk_length": 2},
+    "prefix_grpo": REPLAY,
+    "ac2": REPLAY | ASKED,
+    "ac2_plus": REPLAY | ASKED,
 }
 """What a test gets that does not say: sizes and rates for a model of one layer."""
 
@@ -149,7 +160,7 @@ def algorithm(
     """An algorithm as a recipe names it; three prompts and four siblings by default.
 
     Keys of the critic are dotted (`critic.trunk`) or a mapping. A critic's backbone is
-    `small_policy`, or that of the world's learner.
+    `small_policy`, or that of the world's learner; one that is asked is asked in letters.
     """
     section = {"name": name, "prompts_per_step": 3, "group_size": 4}
     section |= copy.deepcopy(DEFAULTS.get(name, {}))
@@ -161,6 +172,8 @@ def algorithm(
             section[outer] = {**section.get(outer, {}), **value}
         else:
             section[outer] = value
+    if section.get("critic", {}).get("kind") == "exact":
+        section["critic"] = {"kind": "exact"}
     recipe = {
         "algorithm": section,
         "sampling": {"max_new_tokens": max_new_tokens},
@@ -169,7 +182,12 @@ def algorithm(
     learner = world.learner if world is not None else None
     critic = None if config.critic is None else small_critic(config.critic, learner)
     teacher = small_teacher(config.algorithm, learner) if name == "opd" else None
-    supplies = Supplies(max_new_tokens, critic, teacher)
+    asked = None
+    if hasattr(config.algorithm, "gate"):
+        model = small_policy() if learner is None else learner.model
+        asked = letter_critic(config.algorithm, max_new_tokens, model, critic)
+        critic = None
+    supplies = Supplies(max_new_tokens, critic, asked, teacher)
     return build_algorithm(config.algorithm, supplies)
 
 

@@ -58,6 +58,12 @@ def fresh_calibration(path: Path, overrides: Sequence[str]) -> Calibration:
             f"--fresh needs a critic with parameters, got none in {newest}; without "
             "--fresh, the rollouts that the run kept answer for any critic"
         )
+    if "truncation" not in run.recipe()["algorithm"]:
+        raise RecipeError(
+            "--fresh needs a critic that values every prefix, got one of "
+            f"{run.recipe()['algorithm']['name']}, which answers about few; without "
+            "--fresh, the audited groups that the run kept answer for it"
+        )
     config = rolling_out(run, newest / MODEL_FOLDER, overrides)
     with closing(assemble(config)) as assembly:
         critic = critic_alone(newest / CRITIC_FOLDER, assembly)

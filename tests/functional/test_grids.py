@@ -24,6 +24,13 @@ def test_ties_go_down_whatever_the_float(dtype):
     found = rounded(ties, dtype=dtype)
     assert found.dtype == dtype
     assert torch.equal(found, torch.tensor(expected, dtype=dtype))
+    # The last bit of a mean decides nothing.
+    for towards in (0.0, 1.0):
+        beside = torch.tensor(ties, dtype=dtype).nextafter(
+            torch.tensor(towards, dtype=dtype)
+        )
+        tied = on_grid(beside, 11)
+        assert torch.equal(tied, torch.tensor(expected, dtype=dtype))
 
 
 def test_what_is_a_tie_is_a_matter_of_a_billionth():

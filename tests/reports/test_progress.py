@@ -218,15 +218,19 @@ def test_an_80_column_table_has_no_wrapped_row():
     keys = ("reward/mean", "length/mean", "policy/entropy_mean", "critic/mae")
     row = dict.fromkeys((*keys, "critic/explained_variance"), 0.5)
     costs = {"tokens/generated": 6973e3, "flops/decode": 9.92e12, "flops/total": 9.9e13}
+    costs["cost/gpu_hours"] = 0.2
     metrics = [row | costs | {"step": i, "time/step_s": 8e2} for i in range(1, 201)]
     metrics[-1]["length/mean"] = 20_000.0
     out = console(False, 80)
     out.print(final_table(metrics, [start, end]))
     lines = [line.rstrip() for line in written(out).splitlines()]
-    # head, 3 scores, 3 evaluation and 5 training rows, blank, 2 totals, note
-    assert len(lines) == 16
+    # head, 3 scores, 3 evaluation and 5 training rows, blank, 2 totals, ledgers, note
+    assert len(lines) == 17
     assert max(map(len, lines)) <= 80
     assert [line.count("0.500") > 0 for line in lines[1:4]] == [True] * 3
     assert "training reward, 10 steps" in lines[7]
     assert lines[13].endswith("tokens generated 6.97 M")
-    assert lines[14].startswith("tokens per second 43.6 · decode 9.92 TFLOP · full")
+    assert lines[14] == "tokens per second 43.6"
+    assert lines[15] == (
+        "decode 9.92 TFLOP · full ledger 99 TFLOP · estimated GPU time 12 min"
+    )

@@ -44,10 +44,10 @@ def on_grid(x: Float[Tensor, " value"], grid_size: int) -> Float[Tensor, " value
     """
     last = _last_index(grid_size)
     noise = max(TIE_NOISE, 2 * torch.finfo(x.dtype).eps)
-    positions = x.detach().double().clamp(0.0, 1.0) * last
+    positions = x.detach().clamp(0.0, 1.0) * last
     # Adding 0 makes 0 of -0.
     nearest = (positions - 0.5 - noise * last).ceil() + 0.0
-    return (nearest / last).to(x.dtype)
+    return nearest / last
 
 
 def grid_shares(x: float, grid_size: int) -> dict[int, float]:

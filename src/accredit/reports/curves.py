@@ -154,3 +154,60 @@ CRITIC_CURVES: tuple[Curve, ...] = (
         ),
     ),
 )
+
+ROUTING_CURVES: tuple[Curve, ...] = (
+    (
+        "Readiness and tokens saved",
+        "Problems that the critic is trusted with, groups of a step that were of "
+        "these, and what stopping them early saved of what would have been decoded.",
+        partial(
+            curves,
+            lines=(
+                ("readiness/share", "problems ready"),
+                ("readiness/sampled_share", "groups ready"),
+                ("tokens/saved_share", "tokens saved"),
+            ),
+            ylabel="share",
+        ),
+    ),
+    (
+        "Error at the replayed prefix",
+        "Mean |V − what came|. Against itself it can only be consistent: accuracy is "
+        "the error against rewards.",
+        partial(
+            curves,
+            lines=(
+                ("ac2/error_rewards", "against rewards"),
+                ("ac2/error_self", "against itself"),
+                ("ac2/error_audited", "of audits"),
+            ),
+            ylabel="reward units",
+        ),
+    ),
+    (
+        "Hacking gap",
+        "V where audited rollouts would have been stopped, minus what they earned. "
+        "Above 0 for long, the policy writes what the critic likes.",
+        partial(
+            curves,
+            lines=(("ac2/hacking_gap", "value − reward"),),
+            ylabel="reward units",
+            reference=0.0,
+        ),
+    ),
+    (
+        "Where stopping costs",
+        "Stopped groups whose ends were all worth the same, answers of the critic that "
+        "were not valid, and gradient tokens of stopped rollouts.",
+        partial(
+            curves,
+            lines=(
+                ("ac2/equal_values_share", "equal values"),
+                ("ac2/invalid_share", "invalid answers"),
+                ("ac2/chunk_token_share", "tokens stopped"),
+            ),
+            ylabel="share",
+        ),
+    ),
+)
+"""Of runs whose critic may end rollouts early; nothing of all others."""

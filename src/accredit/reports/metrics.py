@@ -57,6 +57,7 @@ def step_metrics(
         metrics |= _mismatch_metrics(record, record.policy, importance_cap)
     if record.routing is not None:
         metrics |= routing_metrics(record, record.routing, shape)
+        metrics["critic/questions"] = state.cost.num_questions
     metrics |= _cost_metrics(record, state)
     metrics |= {f"count/{name}": count for name, count in record.counts.items()}
     metrics |= {f"total/{name}": count for name, count in state.counters.items()}
@@ -186,7 +187,6 @@ def _cost_metrics(record: Record, state: State) -> dict[str, float | int | None]
         "tokens/generated": cost.tokens_generated,
         "tokens/per_s": share(record.cost.tokens_generated, duration),
         "verifications/num": cost.num_verifications,
-        "critic/questions": cost.num_questions,
     }
     metrics |= {f"time/{stage}_s": seconds for stage, seconds in times.items()}
     metrics["time/step_s"] = duration

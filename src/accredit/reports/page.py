@@ -17,7 +17,7 @@ from accredit.reports.alarms import warning_lines
 from accredit.reports.calibration import FEWEST_GROUPS
 from accredit.reports.calibration_plots import prefix_figure
 from accredit.reports.calibration_sources import read_run
-from accredit.reports.curves import CRITIC_CURVES, CURVES, Curve
+from accredit.reports.curves import CRITIC_CURVES, CURVES, ROUTING_CURVES, Curve
 from accredit.reports.plots import (
     AXES,
     learning_curve,
@@ -108,7 +108,7 @@ def report_page(run: RunDirectory) -> str:
         rows=summary_rows(metrics, evaluations),
         learning=_learning_charts(evaluations),
         charts=_charts(CURVES, "curve", metrics),
-        critic_charts=_charts(critic_curves, "critic", metrics),
+        critic_charts=_charts((*critic_curves, *ROUTING_CURVES), "critic", metrics),
         warmup=_warmup(metrics),
         reliability=_reliability(run),
         stages=_stage_shares(metrics),

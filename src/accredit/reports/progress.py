@@ -25,11 +25,14 @@ from rich.text import Text
 
 from accredit.reports.summary import (
     CRITIC_ONLY,
+    SAVED,
     decimal,
+    ledgers,
     si,
+    signed,
+    spending,
     summary_rows,
     time_left,
-    totals,
     with_interval,
 )
 
@@ -148,7 +151,9 @@ def status_line(
     """`reward 0.412  eval 0.380  len 36  2.1k tok/s  672 GFLOP  3 min left`.
 
     Where a critic valued the step, its explained variance stands in for the evaluation,
-    which has a line of its own; a step in which it learned alone says so.
+    which has a line of its own; a step in which it learned alone says so. Where it may
+    end rollouts, the share of problems that it is trusted with, what that saved and how
+    far it is fooled (`hack`, the hacking gap) do.
 
     Args:
         width: Characters at hand; parts that do not fit are dropped, `DROPPED_FIRST`
@@ -157,7 +162,9 @@ def status_line(
     parts = {"reward": f"reward {decimal(metrics.get('reward/mean'))}"}
     if metrics.get(CRITIC_ONLY):
         parts["alone"] = "critic alone"
-    if metrics.get("critic/valued_share"):
+    if metrics.get("readiness/share") is not None:
+        parts |= _trust(metrics)
+    elif metrics.get("critic/valued_share"):
         parts["critic"] = f"ev {decimal(metrics.get('critic/explained_variance'), 2)}"
     elif evaluation:
         parts["evaluation"] = f"eval {evaluation}"
@@ -177,6 +184,17 @@ def status_line(
     return "  ".join(parts.values())
 
 
+def _trust(metrics: Row) -> dict[str, str]:
+    parts = {"ready": f"ready {decimal(metrics.get('readiness/share'), 2)}"}
+    saved = [metrics[key] for key in SAVED if metrics.get(key) is not None]
+    if saved:
+        parts["saved"] = f"saved {decimal(saved[0], 2)}"
+    gap = metrics.get("ac2/hacking_gap")
+    if gap is not None:
+        parts["gap"] = f"hack {signed(gap, 2)}"
+    return parts
+
+
 def final_table(metrics: Sequence[Row], evaluations: Sequence[Row]) -> Group:
     """Start against end with intervals, and what the run spent, for `console.print`."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -186,7 +204,9 @@ def final_table(metrics: Sequence[Row], evaluations: Sequence[Row]) -> Group:
     for row in summary_rows(metrics, evaluations):
         change = Text(row.change, style="bold green" if row.clear else "")
         table.add_row(Text(row.name), Text(row.start), Text(row.final), change)
-    spent = _packed([f"{name} {amount}" for name, amount in totals(metrics)])
+    spent = _packed([f"{name} {amount}" for name, amount in spending(metrics)])
+    both = [f"{name} {amount}" for name, amount in ledgers(metrics)]
+    spent += [SEPARATOR.join(both)] if both else []
     note = "Brackets: 95% intervals. Bold: the intervals do not touch."
     lines = [Text(""), *(Text(line) for line in spent), Text(note, style="dim")]
     return Group(table, *lines)

@@ -80,7 +80,9 @@ def rollout_rows(record: Record, step: int, decode: Decode) -> Iterator[dict[str
                 "stop_reason": str(rollout.stop_reason),
                 "policy_versions": list(rollout.policy_versions),
                 "advantage_unit": record.credit.unit,
-            } | _valuation(record, index, row) | _token_columns(record, row, len(ids))
+                **_valuation(record, index, row),
+                **_token_columns(record, row, len(ids)),
+            }
             row += 1
 
 

@@ -18,9 +18,12 @@ import numpy as np
 from accredit.randomness import generator
 from accredit.reports.summary import decimal, signed
 from accredit.text import without_lone_surrogates
+from accredit.types import StopReason
 
 MOST_TOKENS = 1200
 """Of one completion on the page; the rollout file keeps all."""
+MOST_REPLAYED = 200
+"""Of a replayed prefix in front of what was sampled: its end."""
 HIDDEN = {i: 0x2400 + i for i in range(0x20) if chr(i) not in "\n\t"}
 HIDDEN |= dict.fromkeys([*range(0x7F, 0xA0), *range(0x202A, 0x202F)], 0xFFFD)
 HIDDEN |= dict.fromkeys([*range(0x2066, 0x206A), 0x200E, 0x200F], 0xFFFD)
@@ -35,7 +38,8 @@ class TokenView:
 
     text: str
     kind: str
-    """up, down or none by the sign of its advantage; given where not sampled."""
+    """up, down or none by the sign of its advantage; given where not sampled, replayed
+    where it belongs to the prefix of another rollout."""
     strength: float
     """Of the background, 0 to 1."""
     note: str
@@ -98,17 +102,17 @@ def advantage_unit(rows: Iterable[Row]) -> str:
 def step_credits(row: Row) -> list[float] | None:
     """V before the next sampled token, or the outcome, minus V before each.
 
-    0 at tokens that were not sampled, and at the last one where nothing was verified.
-    None where no critic valued the rollout.
+    0 at tokens that were not sampled, and at the last one where nothing was verified,
+    nor valued where it was stopped. None where no critic valued the rollout.
     """
-    if not row.get("share_f"):
+    if not row.get("share_f") and row.get("prefix_value") is None:
         return None
     values = [value or 0.0 for value in row["values"]]
     sampled = [t for t, chosen in enumerate(row["sampled"]) if chosen]
     credits = [0.0] * len(row["sampled"])
     for t, following in pairwise(sampled):
         credits[t] = values[following] - values[t]
-    if sampled and row["reward"] is not None:
+    if sampled and _has_outcome(row):
         credits[sampled[-1]] = row["shaped_reward"] - values[sampled[-1]]
     return credits
 
@@ -123,14 +127,16 @@ def sample_view(
         scale_of_credit: |credit| in full colour; None colours nothing by it.
     """
     credits = step_credits(row)
-    start = row["num_prompt_tokens"]
+    num_replayed = row.get("num_replayed", 0)
+    start = row["num_prompt_tokens"] + max(0, num_replayed - MOST_REPLAYED)
     end = min(len(row["tokens"]), start + MOST_TOKENS)
-    reward = row["reward"]
+    shown = "" if num_replayed <= MOST_REPLAYED else f", the last {MOST_REPLAYED} shown"
     facts = [
         ("problem", str(row["problem_id"])),
-        ("reward", "not verified" if reward is None else decimal(reward, 2)),
-        ("verdict", row["reason"]),
-        ("stopped by", row["stop_reason"]),
+        ("reward", _worth(row)),
+        ("verdict", "" if _is_stopped(row) else row["reason"]),
+        ("stopped by", "a chunk border" if _is_stopped(row) else row["stop_reason"]),
+        ("replayed tokens", f"{num_replayed}{shown}" if num_replayed else ""),
         ("tokens", str(sum(row["sampled"]))),
     ]
     return Sample(
@@ -143,6 +149,25 @@ def sample_view(
         ),
         num_hidden=len(row["tokens"]) - end,
     )
+
+
+def _is_stopped(row: Row) -> bool:
+    return row["stop_reason"] == StopReason.CHUNK
+
+
+def _has_outcome(row: Row) -> bool:
+    """Whether what followed is known: judged, or said by the critic at a border."""
+    return row["reward"] is not None or row.get("endpoint_value") is not None
+
+
+def _worth(row: Row) -> str:
+    """Its reward, or what stands in for one where it was stopped on purpose."""
+    if not _is_stopped(row):
+        return "not verified" if row["reward"] is None else decimal(row["reward"], 2)
+    value = row.get("endpoint_value")
+    if value is None:
+        return "stopped, no valid value"
+    return f"stopped, valued {decimal(value, 2)}"
 
 
 def printable(text: str) -> str:
@@ -168,6 +193,9 @@ def _token_view(
     scale_of_credit: float | None,
 ) -> TokenView:
     text = printable(row["tokens"][t]).replace("\n", "↵\n")
+    if t < row["num_prompt_tokens"] + row.get("num_replayed", 0):
+        note = "replayed prefix: conditioning, nobody learns from it"
+        return TokenView(text, "replayed", 0.0, note)
     if not row["sampled"][t]:
         return TokenView(text, "given", 0.0, "observation: not chosen by the policy")
     paid = row["advantages"][t] or 0.0
@@ -187,9 +215,10 @@ def _note(row: Row, t: int, paid: float, credit: float | None) -> str:
     before = row["values"][t]
     if credit is not None:
         last = not any(row["sampled"][t + 1 :])
+        ending = "value" if _is_stopped(row) else "outcome"
         then = (
-            f", then outcome {decimal(row['shaped_reward'])}"
-            if last and row["reward"] is not None
+            f", then {ending} {decimal(row['shaped_reward'])}"
+            if last and _has_outcome(row)
             else f", {decimal((before or 0.0) + credit)} after"
         )
         lines.append(

@@ -9,6 +9,8 @@ Row = Mapping[str, float | int | None]
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 SCORES = ("mean", "pass@", "best@")
 CRITIC_ONLY = "count/critic_only_steps"
+SAVED = ("flops/saved_share", "tokens/saved_share")
+"""Keys of what stopping early saved, the better one first."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,12 @@ def summary_rows(
 
 
 def totals(metrics: Sequence[Row]) -> list[tuple[str, str]]:
-    """What the run spent, as (name, amount)."""
+    """What the run spent, as (name, amount): time and tokens, then both ledgers."""
+    return spending(metrics) + ledgers(metrics)
+
+
+def spending(metrics: Sequence[Row]) -> list[tuple[str, str]]:
+    """Steps, time and tokens."""
     if not metrics:
         return []
     last = metrics[-1]
@@ -44,12 +51,28 @@ def totals(metrics: Sequence[Row]) -> list[tuple[str, str]]:
     pairs += [("tokens generated", si(tokens))]
     if seconds > 0:
         pairs += [("tokens per second", si(tokens / seconds))]
-    pairs += [
+    return pairs
+
+
+def ledgers(metrics: Sequence[Row]) -> list[tuple[str, str]]:
+    """The decode ledger, the full one, and the GPU time that this may come to."""
+    if not metrics:
+        return []
+    last = metrics[-1]
+    pairs = [
         (name, si(last[key] or 0.0, "FLOP"))
         for name, key in (("decode", "flops/decode"), ("full ledger", "flops/total"))
         if key in last
     ]
-    return pairs
+    hours = last.get("cost/gpu_hours")
+    return pairs if hours is None else [*pairs, ("estimated GPU time", gpu_time(hours))]
+
+
+def gpu_time(hours: float | int) -> str:
+    """559 h, however many; 41 s where it is less than one."""
+    if hours >= 1.0:
+        return f"{hours:,.0f} h" if hours >= 9.95 else f"{hours:.1f} h"
+    return duration(3600.0 * hours) if 3600.0 * hours >= 0.05 else "below 0.1 s"
 
 
 def num_critic_only(metrics: Sequence[Row]) -> int:
@@ -60,7 +83,7 @@ def num_critic_only(metrics: Sequence[Row]) -> int:
 def nothing_valued(metrics: Sequence[Row]) -> bool:
     """Whether no critic was asked and the baseline was 0 in every step."""
     said = [row["critic/value_mean"] for row in metrics if "critic/value_mean" in row]
-    asked = any(row.get("critic/valued_share") for row in metrics)
+    asked = any(row.get("critic/valued_share") is not None for row in metrics)
     return bool(said) and not any(said) and not asked
 
 
@@ -215,7 +238,26 @@ def _training_rows(metrics: Sequence[Row]) -> list[SummaryRow]:
         ("critic mean absolute error", "critic/mae", 3),
     )
     wanted = policy if nothing_valued(metrics) else (*policy, *critic)
-    return _plain_rows(first, last, wanted)
+    return _plain_rows(first, last, wanted) + _routing_rows(first, last)
+
+
+def _routing_rows(first: Row, last: Row) -> list[SummaryRow]:
+    """What a critic that may end rollouts is trusted with: often nothing at first."""
+    wanted = (
+        ("ready problems, share", "readiness/share"),
+        ("decode FLOPs saved, share", SAVED[0]),
+        ("tokens saved, share", SAVED[1]),
+        ("critic hacking gap", "ac2/hacking_gap"),
+    )
+    rows = []
+    for name, key in wanted:
+        after = last.get(key)
+        if after is None or (key == SAVED[1] and SAVED[0] in last):
+            continue
+        before = first.get(key)
+        change = "" if before is None else signed(after - before)
+        rows.append(SummaryRow(name, decimal(before), decimal(after), change))
+    return rows
 
 
 def _window_mean(rows: Sequence[Row]) -> dict[str, float]:

@@ -1,0 +1,117 @@
+"""Critics of single prefixes over eight letters: a table's, and a model asked in words.
+
+No tokenizer and no chat template: a question is a mark, the budget that is left and,
+where one is shown, a reference; an answer is one letter.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from accredit.critics.asked_head import AskedHead
+from accredit.critics.exact import ExactCritic
+from accredit.critics.prefix_configs import ExactConfig, PromptedConfig
+from accredit.critics.prompted import PromptedCritic
+from accredit.critics.questions import Questions, template_named
+from accredit.functional.grids import grid_values
+from accredit.records import CriticUpdate, Valuation
+from accredit.types import Attempt, ValuedAttempt
+
+NUM_LETTERS = 8
+END_OF_TURN = 7
+WITHOUT, WITH = 6, 5
+"""Marks of a question without a reference, and with one."""
+
+
+class LetterQuestions(Questions):
+    """Letter k answers value k of a grid of six values at most; the last ends a turn."""
+
+    def __init__(self, template: str, max_new_tokens: int, grid_size: int) -> None:
+        self.template = template_named(template)
+        self.stop_token_ids = frozenset({END_OF_TURN})
+        self.max_new_tokens = max_new_tokens
+        self.grid = tuple(grid_values(grid_size))
+        self.tokenizer = None
+        self.end_of_turn = (END_OF_TURN,)
+        self.answers = tuple((k,) for k in range(grid_size))
+        self.mark = len(self.template.stem) % NUM_LETTERS
+
+    def context(self, attempt: Attempt, with_reference: bool) -> tuple[int, ...]:
+        left = max(0, self.max_new_tokens - len(attempt.written)) % NUM_LETTERS
+        asked = (WITHOUT, left, self.mark)
+        if with_reference:
+            assert attempt.reference is not None
+            asked = (WITH, left, *attempt.reference, self.mark)
+        return (*attempt.prompt.token_ids, *attempt.written, *asked)
+
+    def parsed(self, ids: Sequence[int]) -> int | None:
+        return ids[0] if ids and (ids[0],) in self.answers else None
+
+
+def letter_critic(section: Any, max_new_tokens: int, model: Any, head: Any) -> Any:
+    """The prefix critic of a section on a small model; `head` is its value head."""
+    options = section.critic
+    if isinstance(options, ExactConfig):
+        return ExactCritic(lambda attempts: [share(a.written) for a in attempts])
+    if not isinstance(options, PromptedConfig):
+        return AskedHead(head)
+    return PromptedCritic(
+        model,
+        LetterQuestions(options.template, max_new_tokens, section.grid_size),
+        options,
+        engine=None,
+        grid_size=section.grid_size,
+        target_rounding=section.target_rounding,
+        is_tied=options.weights == "tied",
+    )
+
+
+def share(written: Sequence[int]) -> float:
+    """Of the first letter in a text, a half where there is none."""
+    return written.count(0) / len(written) if written else 0.5
+
+
+@dataclass
+class TableCritic:
+    """Says what `value_of` says of an attempt, and remembers what it was told."""
+
+    value_of: Callable[[Attempt], float | None] = lambda attempt: 0.5
+    learning_rate: float = 1e-3
+    displacement: float | None = 0.0
+    loss: float = 0.5
+    flops: float = 7.0
+    """Of a question."""
+    happens: Callable[[], Any] = lambda: None
+    """What is noted when it learns."""
+    asked: list[list[Attempt]] = field(default_factory=list)
+    taught: list[list[ValuedAttempt]] = field(default_factory=list)
+    rates: list[float] = field(default_factory=list)
+    joint: list[list[ValuedAttempt]] = field(default_factory=list)
+    noted: list[Any] = field(default_factory=list)
+
+    def values(self, attempts: Sequence[Attempt]) -> Valuation:
+        self.asked.append(list(attempts))
+        values = tuple(self.value_of(attempt) for attempt in attempts)
+        return Valuation(values, self.flops * len(attempts))
+
+    def update(
+        self, lessons: Sequence[ValuedAttempt], learning_rate: float
+    ) -> CriticUpdate | None:
+        self.taught.append(list(lessons))
+        self.rates.append(learning_rate)
+        self.noted.append(self.happens())
+        return CriticUpdate(
+            (self.loss,), (1.0,), learning_rate, 0, 11.0, self.displacement
+        )
+
+    def add_gradient(self, lessons: Sequence[ValuedAttempt]) -> CriticUpdate:
+        self.joint.append(list(lessons))
+        self.noted.append(self.happens())
+        return CriticUpdate((self.loss,), (), 0.0, 0, 11.0)
+
+    def save(self, folder: Path) -> None:
+        raise NotImplementedError
+
+    def load(self, folder: Path) -> None:
+        raise NotImplementedError
