@@ -87,8 +87,7 @@ CONFIGS: dict[str, Settings] = {
     | {"algorithm.chunk_length": 6, "algorithm.cut_grid": 6},
     "no_local_gate": AC2 | {"algorithm.gate.tau_local": 2.0},
     "no_reference": AC2 | {"algorithm.critic.reference": "none"},
-    "no_group": AC2
-    | {"algorithm.grouping": "prefixes", "algorithm.baseline": "value"},
+    "no_group": AC2 | {"algorithm.grouping": "prefixes", "algorithm.baseline": "value"},
     # Terms of what is missed: one thing made free at a time.
     "exact_always_ready": EXACT
     | {

@@ -4,6 +4,7 @@ No tokenizer and no chat template: a question is a mark, the budget that is left
 where one is shown, a reference; an answer is one letter.
 """
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,14 +57,15 @@ def letter_critic(section: Any, max_new_tokens: int, model: Any, head: Any) -> A
         return ExactCritic(lambda attempts: [share(a.written) for a in attempts])
     if not isinstance(options, PromptedConfig):
         return AskedHead(head)
+    is_tied = options.weights == "tied"
     return PromptedCritic(
-        model,
+        model if is_tied else copy.deepcopy(model),
         LetterQuestions(options.template, max_new_tokens, section.grid_size),
         options,
         engine=None,
         grid_size=section.grid_size,
         target_rounding=section.target_rounding,
-        is_tied=options.weights == "tied",
+        is_tied=is_tied,
     )
 
 

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from accredit.algorithms.build import Supplies, build_algorithm
+from accredit.algorithms.build import Advancing, Supplies, build_algorithm
 from accredit.algorithms.opd import PolicyAsTeacher, ShownTeacher, Teacher
-from accredit.algorithms.outcome_step import Algorithm
 from accredit.config import RunConfig, recipe_from, union_members
 from accredit.critics.build import build_critic
 from accredit.critics.configs import ValueHeadConfig
@@ -156,7 +155,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 def algorithm(
     name: str, max_new_tokens: int = BUDGET, world: World | None = None, **keys: Any
-) -> Algorithm:
+) -> Advancing:
     """An algorithm as a recipe names it; three prompts and four siblings by default.
 
     Keys of the critic are dotted (`critic.trunk`) or a mapping. A critic's backbone is
@@ -223,7 +222,7 @@ def lover_of_a() -> PreTrainedModel:
 
 
 def steps(
-    chosen: Algorithm, world: World, count: int, state: State | None = None
+    chosen: Advancing, world: World, count: int, state: State | None = None
 ) -> tuple[State, list[Record]]:
     """State and records after so many steps."""
     state, records = state or State(), []

@@ -41,6 +41,19 @@ def prefix_critic_of(
     return AskedHead(head) if asks_prefixes and head is not None else None
 
 
+def opening_of_prompted(config: RunConfig) -> str | None:
+    """What a critic without a head begins as, in one line; None where there is none."""
+    options = getattr(config.algorithm, "critic", None)
+    if isinstance(options, PromptedConfig):
+        whose = (
+            "the policy itself" if options.weights == "tied" else "a copy of the policy"
+        )
+        return f"critic: {whose}, asked by the template {options.template!r}"
+    if isinstance(options, ExactConfig):
+        return "critic: exact values of walk, free of charge: a ceiling, not a method"
+    return None
+
+
 def prompted_critic(
     config: RunConfig,
     options: PromptedConfig,

@@ -33,6 +33,7 @@ from accredit.learner.checkpoint import (
     save_checkpoint,
 )
 from accredit.loops.synchronous import Plan, is_due, train
+from accredit.prefix_critics import opening_of_prompted
 from accredit.records import Cost, Record, State
 from accredit.reports.alarms import PATIENCE, new_warning_lines
 from accredit.reports.environment import environment
@@ -298,6 +299,9 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
         if critic is not None and state.step == 0:
             progress.console.print(opening_of(critic), soft_wrap=True)
             progress.warn(warnings_of(critic, world.learner.model))
+        prompted = opening_of_prompted(config)
+        if prompted is not None and state.step == 0:
+            progress.console.print(prompted, soft_wrap=True)
         if TEACHER in assembly.folders:
             line = f"teacher: {assembly.folders[TEACHER]}"
             progress.console.print(line, soft_wrap=True)

@@ -176,18 +176,21 @@ def test_the_packaged_model_reads_walks(
 
 
 def test_an_expectation_is_over_the_grid(packaged: Pretrained, build: Build):
-    """sum p_k v_k / sum p_k, with p_k from plain forwards."""
+    """sum p_k v_k / sum p_k, with p_k from plain forwards of a less certain model."""
     critic = build({"readout": "expectation"})
+    with torch.no_grad():
+        critic.model.model.norm.weight.mul_(0.4)
     attempt = attempt_of(packaged, "S20G47", "R21", "D30")
     context = critic.questions.context(attempt, True)
     chances = []
     for k in range(11):
         answer = encoded(critic, f"{k / 10:.1f}")
-        logits = packaged.model(input_ids=torch.tensor([[*context, *answer]])).logits
+        logits = critic.model(input_ids=torch.tensor([[*context, *answer]])).logits
         logprobs = logits[0].log_softmax(-1)
         places = enumerate(answer, start=len(context) - 1)
         total = sum(logprobs.detach()[place, token] for place, token in places)
         chances.append(math.exp(total))
+    assert 0.5 < sum(chances) < 0.9
     expected = sum(p * k / 10 for k, p in enumerate(chances)) / sum(chances)
     assert critic.values([attempt]).values[0] == pytest.approx(expected, abs=1e-5)
 

@@ -11,6 +11,8 @@ from rich.console import Console
 from routed_record import NAN, routed_record
 from synthetic_run import RECIPE, decode
 
+from accredit import calibrating
+from accredit.config import RecipeError
 from accredit.records import State
 from accredit.reports.calibration import group_figures
 from accredit.reports.calibration_sources import read_source
@@ -127,7 +129,7 @@ def test_steps_are_pooled_as_asked_and_the_table_is_printed(tmp_path):
 
 def test_before_the_gate_opens_there_is_nothing_to_calibrate(tmp_path):
     run = run_with(tmp_path, rows_of(audited=torch.tensor([False] * 4)), AC2)
-    with pytest.raises(ValueError, match="needs an audited group .* got none in run"):
+    with pytest.raises(ValueError, match=r"needs an audited group .* got none in run"):
         read_source(run.path)
 
 
@@ -148,6 +150,17 @@ def test_a_bad_audit_is_named_with_line_and_key(tmp_path, change, said):
         read_source(run.path)
     assert said in str(raised.value)
     assert str(run.rollout_file(1)) in str(raised.value)
+
+
+def test_fresh_rollouts_are_not_asked_of_a_critic_of_few_prefixes(
+    tmp_path, monkeypatch
+):
+    run = run_with(tmp_path, rows_of(), AC2)
+    newest = run.checkpoints / "step-1"
+    (newest / "critic").mkdir(parents=True)
+    monkeypatch.setattr(calibrating, "latest_checkpoint", lambda root: newest)
+    with pytest.raises(RecipeError, match="values every prefix, got one of ac2, which"):
+        calibrating.fresh_calibration(run.path, ())
 
 
 # Samples

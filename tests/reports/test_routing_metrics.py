@@ -138,6 +138,7 @@ def test_pitfall_7_the_audit_lane_is_unbiased(data):
         for group in range(4):
             if group == 0 or group == audited:
                 record = with_rewards(record, group, [rewards[group]] * 2)
+        assert record.routing is not None
         found.append(audited_reward(Routed(record, record.routing)))
     assert np.mean(found) == pytest.approx(np.mean(rewards), abs=1e-9)
 

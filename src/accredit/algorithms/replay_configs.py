@@ -134,7 +134,7 @@ class GateConfig(BaseConfig):
     standard_errors: Share = 1.0
     """Of `pooled`: how many of them the mean error must lie below tau_local."""
     min_visits: Annotated[int, Field(ge=2)] = 2
-    """Of `pooled`: visits of a problem before its error is tested."""
+    """Of `pooled`: errors of a problem, one a prefix, before their mean is tested."""
     revocable: bool = False
     """Whether an audited visit whose errors fail the local test takes trust back."""
 

@@ -1,0 +1,199 @@
+"""Worlds in which a step of AC2 can be followed by hand.
+
+Who says what is a function of problem, text so far and sibling; the critic is a table.
+Everything between them is what a run has.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+from accredit.algorithms.replay_memory import CriticMemory, ReplayMemory
+from accredit.critics.readiness import GateState, Track
+from accredit.critics.references import ReferenceBank
+from accredit.records import Record, State
+from accredit.replay import (
+    LessonBuffer,
+    RolloutBuffer,
+    StoredLesson,
+    StoredRollout,
+    packed,
+)
+from accredit.types import Attempt, Completion, Problem, Request, Sampling, StopReason
+from accredit.world import World
+from letter_critics import TableCritic
+from worlds import LETTERS, Reward, algorithm, prompts, share_of_a, small_world
+
+STOP = LETTERS.index("h")
+Lines = Callable[[str, str, int], str]
+"""(problem, text so far, number of the sibling) -> all that would follow."""
+PROBLEM_OF = {prompt.token_ids[0]: prompt for prompt in prompts(6)}
+"""By the first token: no two prompts share it."""
+LONG = 10
+"""Budget of these worlds; a chunk is its fifth."""
+
+
+def ids(text: str) -> tuple[int, ...]:
+    """Letters as the tokens they are."""
+    return tuple(LETTERS.index(letter) for letter in text)
+
+
+def text_of(token_ids: Sequence[int]) -> str:
+    """The other way round."""
+    return "".join(LETTERS[i] for i in token_ids)
+
+
+@dataclass
+class SpokenEngine:
+    """Says what the lines say, as far as it is asked to; `h` stops."""
+
+    lines: Lines
+    version: int = 0
+    asked: list[list[Request]] = field(default_factory=list)
+
+    def generate(
+        self, requests: Sequence[Request], sampling: Sampling
+    ) -> list[Completion]:
+        self.asked.append(list(requests))
+        seen: dict[tuple[int, ...], int] = {}
+        found: list[Completion] = []
+        for request in requests:
+            prompt = PROBLEM_OF[request.token_ids[0]]
+            sibling = seen.get(request.token_ids, 0)
+            seen[request.token_ids] = sibling + 1
+            so_far = text_of(request.token_ids[len(prompt.token_ids) :])
+            said = ids(self.lines(prompt.problem.id, so_far, sibling))
+            cut = said[: request.max_new_tokens]
+            stops = cut[-1:] == (STOP,)
+            reason = StopReason.STOP if stops else StopReason.LENGTH
+            found.append(Completion(cut, (-2.0,) * len(cut), reason))
+        return found
+
+    def load(self, model: Any, version: int) -> None:
+        self.version = version
+
+
+def spoken_world(
+    lines: Lines,
+    reward: Reward = share_of_a,
+    *,
+    max_new_tokens: int = LONG,
+    num_prompts: int = 6,
+    answered: Callable[[Problem, str], bool] = lambda problem, text: False,
+    **options: Any,
+) -> World:
+    """A world whose engine speaks the lines; everything else is real."""
+    world = small_world(
+        reward, num_prompts=num_prompts, max_new_tokens=max_new_tokens, **options
+    )
+    engine = SpokenEngine(lines)
+    environment = replace(world.environment, engine=engine, answered=answered)
+    return replace(world, environment=environment, engine=engine)
+
+
+def chosen(critic: Any = None, name: str = "ac2", budget: int = LONG, **keys: Any):
+    """The algorithm, asking that critic; one slot of two siblings, no refill's noise."""
+    small = {"prompts_per_step": 1, "group_size": 2, "num_refill": 1}
+    built = algorithm(name, budget, **{**small, **keys})
+    return built if critic is None else replace(built, critic=critic)
+
+
+def reads(table: dict[str, float | None], default: float | None = 0.5) -> TableCritic:
+    """A critic that says what the table says of a text."""
+
+    def value_of(attempt: Attempt) -> float | None:
+        return table.get(text_of(attempt.written), default)
+
+    return TableCritic(value_of)
+
+
+def remembering(
+    stored: Sequence[tuple[str, str, float]] = (),
+    *,
+    ready: Sequence[str] = (),
+    bank: dict[str, str] | None = None,
+    lessons: Sequence[tuple[str, str, float, str | None]] = (),
+    window: Sequence[Sequence[float]] = (),
+    tracks: dict[str, Track] | None = None,
+    spreads: dict[str, tuple[int, float]] | None = None,
+    learning_rate: float = 1e-3,
+    breaches: int = 0,
+    offset: float = 0.06,
+    step: int = 0,
+) -> State:
+    """A state as if steps before had left it so. Texts are letters."""
+    rollouts = [StoredRollout.of(p, ids(text), reward) for p, text, reward in stored]
+    taught = [
+        StoredLesson.of(p, ids(text), target, None if shown is None else ids(shown))
+        for p, text, target, shown in lessons
+    ]
+    trusted = {name: Track(ready=True, nonzero_seen=True) for name in ready}
+    known = CriticMemory(
+        LessonBuffer(24).added(taught),
+        ReferenceBank({name: packed(ids(text)) for name, text in (bank or {}).items()}),
+        GateState(
+            {**trusted, **(tracks or {})}, tuple(tuple(errors) for errors in window)
+        ),
+        learning_rate,
+        breaches,
+        spreads or {},
+    )
+    replay = ReplayMemory(RolloutBuffer(8).added(rollouts), offset)
+    memory = {**replay.to_json(), "critic": known.to_json()}
+    return State(step=step, memory=memory)
+
+
+def one_step(
+    chosen: Any, world: World, state: State | None = None
+) -> tuple[State, Record, SimpleNamespace]:
+    """State, record, and what is remembered after the step as values."""
+    after, record = chosen.advance(state or State(), world)
+    return after, record, memory_in(after)
+
+
+def memory_in(state: State) -> SimpleNamespace:
+    """What a state of AC2 remembers, texts as letters."""
+    memory = state.memory
+    replay = RolloutBuffer.from_json(memory["replay"], 8)
+    known = memory.get("critic", {"lessons": [], "bank": {}, "gate": None})
+    lessons = LessonBuffer.from_json(known["lessons"], 24)
+    bank = ReferenceBank.from_json(known["bank"])
+    return SimpleNamespace(
+        stored=[(i.problem_id, text_of(i.token_ids), i.reward) for i in replay.items],
+        lessons=[
+            (
+                item.problem_id,
+                text_of(item.token_ids),
+                round(item.target, 6),
+                None if item.reference is None else text_of(item.reference_ids or ()),
+            )
+            for item in lessons.items
+        ],
+        bank={name: text_of(bank.reference(name) or ()) for name in bank.items},
+        gate=None if known["gate"] is None else GateState.from_json(known["gate"]),
+        offset=memory["entropy_offset"],
+        learning_rate=known.get("learning_rate"),
+        breaches=known.get("breaches"),
+        spreads=known.get("spreads"),
+    )
+
+
+def row_advantages(record: Record) -> list[float]:
+    """The one advantage of each rollout, checked to be constant over its tokens."""
+    found: list[float] = []
+    for row, sampled in zip(record.credit.advantages, record.batch.sampled, strict=True):
+        inside = row[sampled]
+        assert (inside == inside[:1]).all()
+        assert not row[~sampled].any()
+        found.append(float(inside[0]) if len(inside) else 0.0)
+    return found
+
+
+def texts(record: Record) -> list[str]:
+    """What each rollout of the step's groups wrote, the replayed part included."""
+    return [
+        text_of(rollout.completion_ids)
+        for group in record.groups
+        for rollout in group.rollouts
+    ]
