@@ -104,6 +104,7 @@ class Session:
             clip_bounds=self.assembly.algorithm.clip_bounds,
             importance_cap=self.config.importance_cap,
             success_at=self.config.evaluation.success_at,
+            shape=self.assembly.world.shape,
         )
         self.run.append_metrics(row)
         self.history = [*self.history, row][-10 * PATIENCE :]

@@ -229,7 +229,8 @@ def asked_values(
     num_rollouts, first = len(groups), len(prefixes)
     endpoints = torch.full((num_rollouts,), torch.nan)
     endpoints[ends] = known[first : first + len(ends)]
-    borders = torch.full((num_rollouts, max(1, *num_borders, 1)), torch.nan)
+    num_columns = max([1, *(border + 1 for _, border in passed)])
+    borders = torch.full((num_rollouts, num_columns), torch.nan)
     reached = torch.zeros(borders.shape, dtype=torch.bool)
     for (row, border), value in zip(passed, known[first + len(ends) :], strict=True):
         borders[row, border], reached[row, border] = value, True
