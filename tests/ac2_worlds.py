@@ -9,9 +9,14 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from accredit.algorithms.replay_memory import CriticMemory, ReplayMemory
 from accredit.critics.readiness import GateState, Track
 from accredit.critics.references import ReferenceBank
+from accredit.environments.single_turn import SingleTurn
+from accredit.functional.flops import ModelShape
 from accredit.records import Record, State
 from accredit.replay import (
     LessonBuffer,
@@ -20,16 +25,35 @@ from accredit.replay import (
     StoredRollout,
     packed,
 )
-from accredit.types import Attempt, Completion, Problem, Request, Sampling, StopReason
+from accredit.tasks.source import ShuffledPrompts
+from accredit.types import (
+    Attempt,
+    Batch,
+    Completion,
+    Problem,
+    Request,
+    Sampling,
+    StopReason,
+)
 from accredit.world import World
 from letter_critics import TableCritic
-from worlds import LETTERS, Reward, algorithm, prompts, share_of_a, small_world
+from worlds import (
+    LETTERS,
+    KnownLearner,
+    LetterVerifier,
+    Reward,
+    algorithm,
+    prompts,
+    share_of_a,
+)
 
 STOP = LETTERS.index("h")
 Lines = Callable[[str, str, int], str]
 """(problem, text so far, number of the sibling) -> all that would follow."""
 PROBLEM_OF = {prompt.token_ids[0]: prompt for prompt in prompts(6)}
 """By the first token: no two prompts share it."""
+SHAPE = ModelShape(1, 2, 3, 1, 1, 2, 5)
+"""Of the smallest model whose FLOPs differ in every term."""
 LONG = 10
 """Budget of these worlds; a chunk is its fifth."""
 
@@ -74,6 +98,14 @@ class SpokenEngine:
         self.version = version
 
 
+@dataclass
+class IdleLearner(KnownLearner):
+    """Learns nothing; what it says of a batch is 0, save for its entropy."""
+
+    def logprobs(self, batch: Batch) -> Tensor:
+        return torch.zeros_like(batch.sampling_logprobs)
+
+
 def spoken_world(
     lines: Lines,
     reward: Reward = share_of_a,
@@ -81,15 +113,33 @@ def spoken_world(
     max_new_tokens: int = LONG,
     num_prompts: int = 6,
     answered: Callable[[Problem, str], bool] = lambda problem, text: False,
-    **options: Any,
+    seed: int = 0,
+    entropy: float = 0.0,
+    learner: Any = None,
 ) -> World:
-    """A world whose engine speaks the lines; everything else is real."""
-    world = small_world(
-        reward, num_prompts=num_prompts, max_new_tokens=max_new_tokens, **options
-    )
+    """A world whose engine speaks the lines, and whose learner does nothing.
+
+    `learner` may be one that learns: `small_world(...).learner`.
+    """
+    nothing = torch.zeros(0)
     engine = SpokenEngine(lines)
-    environment = replace(world.environment, engine=engine, answered=answered)
-    return replace(world, environment=environment, engine=engine)
+    environment = SingleTurn(
+        engine,
+        LetterVerifier(reward),
+        lambda completions: [text_of(token_ids) for token_ids in completions],
+        max_new_tokens,
+        seed,
+        answered=answered,
+    )
+    return World(
+        problems=ShuffledPrompts(prompts(num_prompts), seed),
+        environment=environment,
+        engine=engine,
+        learner=learner or IdleLearner(nothing, nothing, entropy=entropy),
+        sampling=Sampling(),
+        shape=SHAPE,
+        seed=seed,
+    )
 
 
 def chosen(critic: Any = None, name: str = "ac2", budget: int = LONG, **keys: Any):

@@ -18,7 +18,7 @@ from ac2_worlds import (
 )
 from accredit.records import State
 from accredit.types import StopReason
-from worlds import algorithm, moved, small_world, steps, weights
+from worlds import algorithm, moved, small_world, weights
 
 STORED = [("p0", "abcdefabcd", 0.2), ("p1", "bbbbbbbb", 0.0)]
 ENDLESS = "abcdefgabcdefg"
@@ -42,7 +42,7 @@ def test_the_refill_is_stored_for_the_next_step_and_never_trained_on(name):
             # Fresh rollouts are the first siblings at an empty prefix.
             return fresh if text == "" and sibling == 0 else ["ab", "ca"][sibling]
 
-        world = spoken_world(lines)
+        world = spoken_world(lines, learner=small_world().learner)
         algorithm_ = built(name, num_refill=2, largest_cut_share=0.85, cut_grid=8)
         state = remembering([("p0", "abcdefabcd", 0.2)], step=cut_at_eight(algorithm_))
         _, record, memory = one_step(algorithm_, world, state)
@@ -74,7 +74,10 @@ def cut_at_eight(algorithm_):
 
 @names
 def test_with_an_empty_store_the_slots_are_fresh_and_trained_on(name):
-    world = spoken_world(lambda problem, text, sibling: ["aa", "bc", "af"][sibling])
+    world = spoken_world(
+        lambda problem, text, sibling: ["aa", "bc", "af"][sibling],
+        learner=small_world().learner,
+    )
     before = weights(world)
     algorithm_ = built(name, prompts_per_step=2, group_size=3, num_refill=3)
     state, record, memory = one_step(algorithm_, world)
@@ -125,7 +128,7 @@ def test_distinct_problems_are_permuted_and_cycled(name):
     stored += [("p0", "dddd", 0.4), ("p2", "eeee", 0.5)]
     algorithm_ = built(name, prompts_per_step=7)
     firsts, written = Counter(), Counter()
-    for step in range(30):
+    for step in range(16):
         state = remembering(stored, step=step)
         _, record, _ = one_step(algorithm_, spoken_world(lambda *_: "ab"), state)
         problems = [group.prompt.problem.id for group in record.groups]
@@ -139,7 +142,7 @@ def test_distinct_problems_are_permuted_and_cycled(name):
             if group.prompt.problem.id == "p0"
             and len(group.rollouts[0].completion_ids) > 2
         )
-    assert min(firsts.values()) >= 4
+    assert len(firsts) == 3
     # Any of a problem's rollouts may be the one to go on from.
     assert set(written) == set("abd")
 
@@ -165,15 +168,15 @@ def test_distinct_problems_are_permuted_and_cycled(name):
 )
 def test_a_cut_lies_on_the_grid_within_the_first_nine_tenths(name, length, keys, cuts):
     text = "abcdefgabc"[:length]
-    algorithm_ = built(name, prompts_per_step=60, **keys)
+    algorithm_ = built(name, prompts_per_step=40, **keys)
     state = remembering([("p0", text, 0.5)])
     _, record, _ = one_step(algorithm_, spoken_world(lambda *_: "dd"), state)
     rollouts = [group.rollouts[0] for group in record.groups]
     found = [len(r.completion_ids) - r.num_sampled for r in rollouts]
     counts = Counter(found)
     assert set(counts) == cuts
-    # Uniform: 60 draws over at most five cuts.
-    assert min(counts.values()) >= 60 / len(cuts) / 4
+    # Uniform: 40 draws over at most five cuts.
+    assert min(counts.values()) > 40 / len(cuts) / 5
     for rollout, cut in zip(rollouts, found, strict=True):
         assert text_of(rollout.completion_ids[:cut]) == text[:cut]
 
@@ -182,8 +185,11 @@ def test_a_cut_lies_on_the_grid_within_the_first_nine_tenths(name, length, keys,
 def test_the_replayed_tokens_are_conditioning_only(name):
     algorithm_ = built(name, prompts_per_step=8, num_minibatches=1)
     state = remembering([("p1", "abcdefabcd", 0.5)])
-    lines = lambda problem, text, sibling: ["ab", "fa"][sibling]  # noqa: E731
-    _, record, _ = one_step(algorithm_, spoken_world(lines), state)
+    world = spoken_world(
+        lambda problem, text, sibling: ["ab", "fa"][sibling],
+        learner=small_world().learner,
+    )
+    _, record, _ = one_step(algorithm_, world, state)
     batch, replayed = record.batch, 0
     for row, group in enumerate(batch.group_index.tolist()):
         rollout = record.groups[group].rollouts[row % 2]
@@ -221,7 +227,7 @@ def test_of_n_ready_slots_a_quarter_rounded_up_is_audited(num_ready):
 def test_slots_that_are_not_ready_run_to_their_end_and_are_no_audits():
     seen = set()
     algorithm_ = built(prompts_per_step=10, largest_cut_share=0.1)
-    for step in range(6):
+    for step in range(4):
         state = remembering(STORED, ready=["p0"], step=step)
         _, record, _ = one_step(algorithm_, spoken_world(endless), state)
         routing = record.routing
@@ -235,7 +241,7 @@ def test_slots_that_are_not_ready_run_to_their_end_and_are_no_audits():
         ):
             assert [r.num_sampled for r in group.rollouts] == [2 if stops else 10] * 2
         seen.add(tuple(routing.audited.nonzero()[:, 0].tolist()))
-    assert len(seen) > 2
+    assert len(seen) > 1
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 0), (0.3, 3), (1.0, 8)])
@@ -353,11 +359,9 @@ def test_the_oldest_leave_the_store_first(name):
 @names
 def test_draws_of_a_step_depend_on_its_number_and_the_seed(name):
     def cuts(seed, step):
-        world = small_world(seed=0, max_new_tokens=10)
-        object.__setattr__(world, "seed", seed)
         state = remembering([("p1", "abcdefabcd", 0.5)], step=step)
-        algorithm_ = algorithm(name, 10, world, prompts_per_step=6, num_refill=1)
-        _, (record,) = steps(algorithm_, world, 1, state)
+        world = spoken_world(endless, seed=seed)
+        _, record, _ = one_step(built(name, prompts_per_step=6), world, state)
         return [
             len(g.rollouts[0].completion_ids) - g.rollouts[0].num_sampled
             for g in record.groups
