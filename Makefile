@@ -8,7 +8,7 @@ SHELL := /bin/bash
 
 # The first of these that is new enough; `make setup PYTHON=/path/to/python` names one.
 PYTHON ?= python3.11 python3.12 python3.13 python3
-RECIPE ?= recipes/walk_grpo.toml
+RECIPE ?= recipes/ac2_walk.toml
 ARGS ?=
 TESTS ?= tests
 WORKERS ?= 2

@@ -126,15 +126,17 @@ class Split:
     task: Settings
     own: Settings
     """Put in place of what a label says, where it says anything of the key."""
-    budget: float = 300e9
+    budget: float = 250e9
     """Decode FLOPs of a run."""
 
 
 SPLITS: dict[str, Split] = {
-    "easy": Split({"task.split": "easy"}, {"algorithm.critic.initial_value": 0.25}),
+    "easy": Split(
+        {"task.split": "easy"}, {"algorithm.critic.initial_value": 0.25}, 200e9
+    ),
     "hard": Split({"task.split": "hard"}, {}),
     "very_hard": Split(
-        {"task.split": "very_hard"}, {"algorithm.critic.initial_value": 0.02}
+        {"task.split": "very_hard"}, {"algorithm.critic.initial_value": 0.02}, 400e9
     ),
     "partial": Split(
         {"task.split": "hard", "task.reward": "progress"},

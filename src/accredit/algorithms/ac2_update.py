@@ -8,7 +8,8 @@ Each has an optimizer of its own. A joint loss is one step of the actor's optimi
 the sum of both gradients, in its first minibatch.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jaxtyping import Float
@@ -47,11 +48,24 @@ class CriticTurn:
         self.lessons = self.memory.lessons
 
     def take(self) -> None:
-        """Adds this step's lessons, draws from the buffer and takes one step."""
+        """Adds this step's lessons, draws from the buffer and learns from them.
+
+        The draw is without order, so that consecutive parts of it are random too.
+        """
         drawn = self._drawn()
-        if drawn:
-            with self.world.clock.measure("critic"):
-                self.update = self.critic.update(drawn, self.memory.learning_rate)
+        size = -(-len(drawn) // self.config.critic_steps)
+        with self.world.clock.measure("critic"):
+            found = [
+                self.critic.update(drawn[first : first + size], self.rate)
+                for first in range(0, len(drawn), max(size, 1))
+            ]
+        taken = [update for update in found if update is not None]
+        self.update = merged(taken) if taken else None
+
+    @property
+    def rate(self) -> float:
+        """Learning rate of the critic's steps."""
+        return self.memory.learning_rate
 
     def add_gradient(self) -> None:
         """The same without a step: the policy's optimizer takes it."""
@@ -73,6 +87,20 @@ class CriticTurn:
             for lesson in self.lessons.drawn(self.config.records_per_step, draw)
             if lesson.problem_id in prompts
         ]
+
+
+def merged(updates: Sequence[CriticUpdate]) -> CriticUpdate:
+    """Several steps as one update; their displacements add up to a bound of its own."""
+    moves = [u.displacement for u in updates if u.displacement is not None]
+    return CriticUpdate(
+        losses=tuple(loss for u in updates for loss in u.losses),
+        gradient_norms=tuple(norm for u in updates for norm in u.gradient_norms),
+        learning_rate=updates[-1].learning_rate,
+        num_skipped=sum(u.num_skipped for u in updates),
+        train_flops=math.fsum(u.train_flops for u in updates),
+        displacement=math.fsum(moves) if moves else None,
+        num_left_out=sum(u.num_left_out for u in updates),
+    )
 
 
 def valued(

@@ -171,6 +171,8 @@ class AC2Config(ReplayConfig):
     """Prefixes in the critic's buffer; the oldest go first."""
     records_per_step: Positive = 768
     """Prefixes of the buffer that the critic is taught in a step."""
+    critic_steps: Positive = 1
+    """Optimizer steps of the critic's turn, which share the records among them."""
     min_valid: Positive | None = None
     """Valued siblings that a group's target needs; none is half of them."""
     grid_size: Annotated[int, Field(ge=2)] = 11
@@ -222,11 +224,12 @@ class AC2Config(ReplayConfig):
                 "algorithm.critic.template goes with critics of whole rollouts, got "
                 "one for single prefixes; leave it out"
             )
+        require_used(self, ("critic_steps",), not self.joint_loss, "a separate loss")
         if isinstance(critic, ExactConfig):
             # Nothing is taught, so no rate falls.
             require_used(
                 self,
-                ("rate_floor", "displacement_limit"),
+                ("rate_floor", "displacement_limit", "critic_steps"),
                 False,
                 "a critic that learns",
             )

@@ -1,0 +1,423 @@
+"""Steps 5 to 8 of AC2 and what happens when scoring fails: one group, by hand.
+
+The problem p1 is replayed up to `abcd`; a chunk has two tokens, the budget ten.
+"""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from ac2_worlds import (
+    chosen,
+    one_step,
+    reads,
+    remembering,
+    row_advantages,
+    spoken_world,
+    text_of,
+    texts,
+)
+from accredit.algorithms import replayed
+
+STORED = [("p1", "abcdefabcd", 0.2)]
+LINES = ["abaaaaaaaa", "ah", "ggaaaaaaaa", "ccaaaaaaaa"]
+"""Stopped; stops by itself at the border; has its answer there; stopped."""
+REWARDS = {"abcdah": 0.2, "abcdgg": 0.7}
+SAYS = {"abcd": 0.5, "abcdab": 0.9, "abcdcc": None}
+
+
+@pytest.fixture(autouse=True)
+def cuts(monkeypatch):
+    """Where slots are cut, in turn."""
+    at = [4]
+
+    def cut(num_tokens, grid, share, draw):
+        at.append(at.pop(0))
+        return at[-1]
+
+    monkeypatch.setattr(replayed, "drawn_cut", cut)
+    return at
+
+
+def stepped(
+    lines: Sequence[str] = LINES,
+    says=SAYS,
+    rewards=REWARDS,
+    *,
+    ready=True,
+    state=None,
+    **keys,
+):
+    """One step with one slot; record, memory, critic and what was judged."""
+    judged = []
+
+    def reward(text):
+        judged.append(text)
+        return rewards[text]
+
+    world = spoken_world(
+        lambda problem, text, sibling: lines[sibling] if text else "h",
+        lambda text: 0.0 if text == "h" else reward(text),
+        answered=lambda problem, text: "g" in text,
+    )
+    critic = reads(says)
+    section = {"group_size": len(lines), "audit_share": 0.0, "grid_size": 11, **keys}
+    algorithm_ = chosen(critic, section.pop("name", "ac2"), **section)
+    state = state or remembering(STORED, ready=["p1"] if ready else [])
+    _, record, memory = one_step(algorithm_, world, state)
+    return record, memory, critic, judged
+
+
+def asked(critic):
+    (attempts,) = critic.asked
+    return [text_of(attempt.written) for attempt in attempts]
+
+
+def test_the_critic_values_what_was_stopped_and_the_judge_everything_else():
+    record, _, critic, judged = stepped()
+    assert texts(record) == ["abcdab", "abcdah", "abcdgg", "abcdcc"]
+    assert judged == ["abcdah", "abcdgg"]
+    assert asked(critic) == ["abcd", "abcdab", "abcdcc"]
+    assert record.routing.asked.tolist() == [True, False, False, True]
+    # The last one's value is not valid: the mean of .9, .2 and .7 in its place.
+    assert record.shaped_rewards.tolist() == pytest.approx([0.9, 0.2, 0.7, 0.6])
+    assert record.batch.verified.tolist() == [True, True, True, False]
+    ends = record.routing.endpoint_values.tolist()
+    assert (ends[0], math.isnan(ends[1]), math.isnan(ends[3])) == (
+        pytest.approx(0.9),
+        True,
+        True,
+    )
+
+
+def test_one_that_ends_exactly_at_the_budget_is_never_valued_by_the_critic(cuts):
+    """Pitfall 9: a prefix of 8, a chunk of 2, a budget of 10."""
+    cuts[:] = [8]
+    rewards = {"abcdefababab": 0.0, "abcdefabab": 0.3, "abcdefabcc": 0.1}
+    record, _, critic, judged = stepped(["ab", "cc"], {}, rewards)
+    assert record.routing.ready.tolist() == [True]
+    assert judged == ["abcdefabab", "abcdefabcc"]
+    assert asked(critic) == ["abcdefab"]
+    assert record.routing.asked.tolist() == [False, False]
+    assert row_advantages(record) == pytest.approx([0.1, -0.1])
+
+
+def test_an_endpoint_is_asked_about_with_all_that_is_written():
+    """Pitfall 4: the critic can know the budget that is left, 10 - 6."""
+    _, _, critic, _ = stepped()
+    assert [len(attempt.written) for attempt in critic.asked[0]] == [4, 6, 6]
+    assert all(a.prompt.problem.id == "p1" for a in critic.asked[0])
+
+
+def test_an_advantage_is_the_end_less_the_mean_itself_included():
+    """(.9 + .2 + .7 + .6) / 4 = .6; constant over tokens, by no deviation divided."""
+    record, *_ = stepped()
+    assert row_advantages(record) == pytest.approx([0.3, -0.4, 0.1, 0.0], abs=1e-6)
+    assert record.batch.trainable.any(1).tolist() == [True, True, True, False]
+
+
+def test_leave_one_out_compares_with_the_others():
+    record, *_ = stepped(baseline="leave_one_out")
+    # .9 - 1.5 / 3,  .2 - 2.2 / 3,  .7 - 1.7 / 3
+    expected = [0.4, 0.2 - 2.2 / 3, 0.7 - 1.7 / 3, 0.0]
+    assert row_advantages(record) == pytest.approx(expected, abs=1e-6)
+
+
+def test_value_compares_with_the_critic_s_word_about_the_prefix():
+    record, *_ = stepped(baseline="value")
+    assert row_advantages(record) == pytest.approx([0.4, -0.3, 0.2, 0.0], abs=1e-6)
+
+
+def test_without_that_word_nobody_learns_but_the_critic():
+    says = SAYS | {"abcd": None}
+    record, memory, _, _ = stepped(says=says, baseline="value")
+    assert row_advantages(record) == [0.0] * 4
+    assert not record.batch.trainable.any()
+    assert record.policy is None
+    assert record.critic is not None
+    assert memory.lessons == [("p1", "abcd", 0.6, None)]
+
+
+@pytest.mark.parametrize(
+    ("says", "error"), [(0.5, 0.1), (0.8, 0.2), (0.0, 0.6), (None, 1.0)]
+)
+def test_the_error_is_the_distance_to_the_target_and_one_where_nothing_was_said(
+    says, error
+):
+    """z = .6 = mean(.9, .2, .7)."""
+    record, memory, critic, _ = stepped(says=SAYS | {"abcd": says})
+    assert record.routing.targets.tolist() == pytest.approx([0.6])
+    assert memory.gate.window[-1] == pytest.approx((error,))
+    assert memory.gate.tracks["p1"].last_error == pytest.approx(error)
+    assert record.counts["critic_answers_invalid"] == 1 + (says is None)
+    # The prediction is that of before the update: nothing is asked after it.
+    assert (len(critic.asked), len(critic.taught)) == (1, 1)
+
+
+def test_everything_is_asked_before_anything_is_learned():
+    record, _, critic, _ = stepped()
+    assert record.routing.prefix_values.tolist() == pytest.approx([0.5])
+    order = []
+    critic = reads(SAYS)
+    critic.happens = lambda: order.append(len(critic.asked))
+    world = spoken_world(lambda problem, text, sibling: LINES[sibling] if text else "h")
+    keys = {"group_size": 4, "audit_share": 0.0, "grid_size": 11}
+    one_step(chosen(critic, **keys), world, remembering(STORED, ready=["p1"]))
+    assert order == [1]
+
+
+@pytest.mark.parametrize(
+    ("ends", "target"),
+    [
+        ((0.3, 0.4), 0.3),
+        ((0.9, 0.2), 0.5),
+        ((0.0, 0.1), 0.0),
+        ((1.0, 1.0), 1.0),
+        ((0.28, 0.28), 0.3),
+    ],
+)
+def test_a_target_is_the_mean_on_the_grid_ties_down(ends, target):
+    rewards = dict(zip(("abcdah", "abcdbh"), ends, strict=True))
+    record, memory, _, _ = stepped(["ah", "bh"], {}, rewards, ready=False)
+    assert record.routing.targets.tolist() == pytest.approx([target])
+    assert memory.lessons == [("p1", "abcd", pytest.approx(target), None)]
+
+
+def test_targets_may_stay_between_two_grid_values():
+    rewards = {"abcdah": 0.3, "abcdbh": 0.4}
+    record, *_ = stepped(
+        ["ah", "bh"], {}, rewards, ready=False, target_rounding="none"
+    )
+    assert record.routing.targets.tolist() == pytest.approx([0.35])
+
+
+@pytest.mark.parametrize(
+    ("num_valid", "size", "least", "known"),
+    [
+        (2, 4, None, True),
+        (1, 4, None, False),
+        (2, 5, None, False),
+        (3, 5, None, True),
+        (1, 2, None, True),
+        (2, 4, 3, False),
+        (3, 4, 3, True),
+        (1, 4, 1, True),
+        (0, 2, None, False),
+    ],
+)
+def test_a_target_needs_half_of_the_group_or_as_many_as_it_is_told(
+    num_valid, size, least, known
+):
+    lines = ["abcdefg"[n] + "h" for n in range(size)]
+    rewards = {
+        "abcd" + line: 0.4 if n < num_valid else None for n, line in enumerate(lines)
+    }
+    record, memory, _, _ = stepped(lines, {}, rewards, ready=False, min_valid=least)
+    (target,) = record.routing.targets.tolist()
+    assert (target == pytest.approx(0.4)) if known else math.isnan(target)
+    assert len(memory.lessons) == known
+    # Without a target there is no error either, and the visit is one all the same.
+    assert len(memory.gate.window[-1]) == known
+    assert len(memory.gate.window) == 1
+
+
+JUDGED = ["ah", "bh", "ch", "dh"]
+HALF_JUDGED = {"abcdah": 1.0, "abcdbh": None, "abcdch": 0.5, "abcddh": 0.3}
+
+
+def test_a_failed_judge_masks_its_rollout_by_default():
+    """The mean of 1, .5 and .3 is .6; the failed one neither votes nor learns."""
+    record, memory, _, _ = stepped(JUDGED, {}, HALF_JUDGED, ready=False)
+    assert row_advantages(record) == pytest.approx([0.4, 0.0, -0.1, -0.3], abs=1e-6)
+    assert record.batch.verified.tolist() == [True, False, True, True]
+    assert memory.lessons == [("p1", "abcd", pytest.approx(0.6), None)]
+    assert record.counts["rewards_invalid"] == 1
+
+
+def test_a_failed_judge_is_worth_zero_where_the_recipe_says_so():
+    """As in the paper: .45 on average, and still nothing for the critic."""
+    record, memory, _, _ = stepped(
+        JUDGED, {}, HALF_JUDGED, ready=False, unverified="zero"
+    )
+    expected = [0.55, -0.45, 0.05, -0.15]
+    assert row_advantages(record) == pytest.approx(expected, abs=1e-6)
+    assert record.batch.verified.all()
+    assert memory.lessons == [("p1", "abcd", pytest.approx(0.6), None)]
+    assert record.counts["rewards_invalid"] == 1
+
+
+def test_an_invalid_value_is_never_worth_zero():
+    """`zero` is about judges: the critic's silence is masked as ever."""
+    record, *_ = stepped(unverified="zero")
+    assert row_advantages(record) == pytest.approx([0.3, -0.4, 0.1, 0.0], abs=1e-6)
+    assert record.batch.verified.tolist() == [True, True, True, False]
+
+
+def test_a_group_whose_every_value_is_invalid_teaches_nobody():
+    says = {"abcd": 0.5, "abcdab": None, "abcdcc": None}
+    record, memory, critic, _ = stepped([LINES[0], LINES[3]], says)
+    assert row_advantages(record) == [0.0, 0.0]
+    assert record.shaped_rewards.tolist() == [0.0, 0.0]
+    assert math.isnan(record.routing.targets[0])
+    assert (record.policy, record.critic, critic.taught) == (None, None, [])
+    assert memory.lessons == []
+    assert memory.gate.window == ((),)
+    assert record.counts["critic_answers_invalid"] == 2
+    assert record.counts["updates_skipped"] == 1
+    assert record.counts["critic_updates_skipped"] == 1
+
+
+def test_equal_values_leave_nothing_to_learn():
+    """Pitfall 5: on one grid value all advantages are exactly 0."""
+    says = {"abcd": 0.5, "abcdab": 0.8, "abcdcc": 0.8}
+    record, *_ = stepped([LINES[0], LINES[3]], says)
+    assert row_advantages(record) == [0.0, 0.0]
+    assert record.policy is not None
+
+
+def test_the_tokens_of_stopped_rollouts_have_a_weight_of_their_own():
+    """Pitfall 6: a half for chunks, one for what ran to its end."""
+    record, *_ = stepped(chunk_weight=0.5)
+    assert row_advantages(record) == pytest.approx([0.15, -0.4, 0.1, 0.0], abs=1e-6)
+
+
+BEYOND = ["abaah", "ah", "ggaah", "cch"]
+"""Runs past the border; ends there; passes it with its answer; passes it."""
+BEYOND_REWARDS = {"abcdabaah": 0.8, "abcdah": 0.2, "abcdggaah": 0.6, "abcdcch": 0.4}
+BEYOND_SAYS = {"abcd": 0.5, "abcdab": 0.3, "abcdcc": None}
+
+
+@pytest.mark.parametrize(
+    ("lambda_", "ends"),
+    [
+        # .5 .3 + .5 .8 = .55; nothing to mix where the border was not valued.
+        (0.5, [0.55, 0.2, 0.6, 0.4]),
+        # .75 .3 + .25 .8 = .425
+        (0.25, [0.425, 0.2, 0.6, 0.4]),
+        (1.0, [0.8, 0.2, 0.6, 0.4]),
+    ],
+)
+def test_lambda_of_a_ready_slot_mixes_border_and_reward(lambda_, ends):
+    record, _, critic, judged = stepped(
+        BEYOND, BEYOND_SAYS, BEYOND_REWARDS, ready_lambda=lambda_, audit_share=0.25
+    )
+    assert judged == list(BEYOND_REWARDS)
+    assert asked(critic) == ["abcd", "abcdab", "abcdcc"]
+    assert not record.routing.audited.any()
+    assert not record.routing.asked.any()
+    mean = sum(ends) / 4
+    expected = [end - mean for end in ends]
+    assert row_advantages(record) == pytest.approx(expected, abs=1e-6)
+
+
+def test_lambda_is_one_where_the_problem_is_not_ready():
+    record, *_ = stepped(
+        BEYOND, BEYOND_SAYS, BEYOND_REWARDS, ready=False, ready_lambda=0.5
+    )
+    assert row_advantages(record) == pytest.approx([0.3, -0.3, 0.1, -0.1], abs=1e-6)
+
+
+def test_audits_are_judged_and_asked_about_where_they_would_have_been_stopped():
+    """Pitfall 3: the critic's hope at the cut stands beside what came of it."""
+    record, _, critic, judged = stepped(
+        BEYOND, BEYOND_SAYS, BEYOND_REWARDS, audit_share=1.0
+    )
+    assert record.routing.audited.tolist() == [True]
+    assert judged == list(BEYOND_REWARDS)
+    # Not behind an answer, and not where the rollout ended.
+    assert asked(critic) == ["abcd", "abcdab", "abcdcc"]
+    assert record.routing.border_reached.tolist() == [True, False, False, True]
+    hope = record.routing.border_values.tolist()
+    assert hope[0] == pytest.approx(0.3)
+    assert all(math.isnan(value) for value in hope[1:])
+    assert row_advantages(record) == pytest.approx([0.3, -0.3, 0.1, -0.1], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mode", "ready", "target"),
+    [
+        # What the endpoints say: .6 = mean(.9, .2, .7)
+        ("mixed", True, 0.6),
+        ("bootstrap", True, 0.6),
+        # A stopped member is the critic's own word.
+        ("monte_carlo", True, None),
+    ],
+)
+def test_what_a_stopped_group_teaches(mode, ready, target):
+    record, memory, _, _ = stepped(critic_targets=mode)
+    assert memory.lessons == (
+        [] if target is None else [("p1", "abcd", pytest.approx(target), None)]
+    )
+    assert row_advantages(record) == pytest.approx([0.3, -0.4, 0.1, 0.0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("mode", "target"),
+    [
+        # (.8 + .2 + .6 + .4) / 4
+        ("mixed", 0.5),
+        ("monte_carlo", 0.5),
+        # .3 at the border of the first, .2 and .6 as they ended; the last is unknown:
+        # 1.1 / 3 = .367
+        ("bootstrap", 0.4),
+    ],
+)
+def test_what_a_judged_group_teaches(mode, target):
+    record, memory, critic, _ = stepped(
+        BEYOND, BEYOND_SAYS, BEYOND_REWARDS, ready=False, critic_targets=mode
+    )
+    assert memory.lessons == [("p1", "abcd", pytest.approx(target), None)]
+    # The policy learns from the rewards whatever the critic is taught.
+    assert row_advantages(record) == pytest.approx([0.3, -0.3, 0.1, -0.1], abs=1e-6)
+    more = ["abcdab", "abcdcc"] if mode == "bootstrap" else []
+    assert asked(critic) == ["abcd", *more]
+
+
+PREFIXES = {"grouping": "prefixes", "baseline": "value"}
+
+
+def test_prefixes_in_place_of_siblings_have_a_chunk_and_their_own_value_each(cuts):
+    """A = v - V(prefix), and v is the target: no group, no audit."""
+    cuts[:] = [2, 4, 0]
+    says = {"ab": 0.3, "abcd": 0.5, "": 0.4, "abcc": 0.71, "abcdcc": 0.2, "cc": 0.4}
+
+    def lines(problem, text, sibling):
+        return "ccaaaaaaaa"
+
+    world = spoken_world(lines)
+    critic = reads(says)
+    algorithm_ = chosen(critic, group_size=3, grid_size=11, audit_share=1.0, **PREFIXES)
+    _, record, memory = one_step(algorithm_, world, remembering(STORED, ready=["p1"]))
+    assert texts(record) == ["abcc", "abcdcc", "cc"]
+    assert record.batch.group_index.tolist() == [0, 1, 2]
+    assert record.routing.num_replayed.tolist() == [2, 4, 0]
+    assert not record.routing.audited.any()
+    assert record.batch.sampled.sum(1).tolist() == [2, 2, 2]
+    assert row_advantages(record) == pytest.approx([0.41, -0.3, 0.0], abs=1e-6)
+    assert memory.lessons == [
+        ("p1", "ab", pytest.approx(0.7), None),
+        ("p1", "abcd", pytest.approx(0.2), None),
+        ("p1", "", pytest.approx(0.4), None),
+    ]
+
+
+def test_a_prefix_alone_needs_a_valid_end_and_a_valid_baseline(cuts):
+    cuts[:] = [2, 4, 0]
+    says = {"ab": None, "abcc": 0.7, "abcd": 0.5, "abcdcc": None, "": 0.4, "cc": 0.9}
+    world = spoken_world(lambda *_: "ccaaaaaaaa")
+    algorithm_ = chosen(reads(says), group_size=3, grid_size=11, **PREFIXES)
+    _, record, memory = one_step(algorithm_, world, remembering(STORED, ready=["p1"]))
+    assert row_advantages(record) == pytest.approx([0.0, 0.0, 0.5], abs=1e-6)
+    assert record.batch.verified.tolist() == [False, False, True]
+    # An end that is not valid is no target.
+    assert "abcd" not in [text for _, text, _, _ in memory.lessons]
+
+
+def test_slots_that_are_not_ready_keep_their_siblings(cuts):
+    rewards = {"abcdah": 0.9, "abcdbh": 0.1}
+    record, _, _, _ = stepped(
+        ["ah", "bh"], {"abcd": 0.3}, rewards, ready=False, **PREFIXES
+    )
+    assert record.batch.group_index.tolist() == [0, 0]
+    assert row_advantages(record) == pytest.approx([0.6, -0.2], abs=1e-6)
