@@ -232,7 +232,9 @@ def memory_in(state: State) -> SimpleNamespace:
 def row_advantages(record: Record) -> list[float]:
     """The one advantage of each rollout, checked to be constant over its tokens."""
     found: list[float] = []
-    for row, sampled in zip(record.credit.advantages, record.batch.sampled, strict=True):
+    for row, sampled in zip(
+        record.credit.advantages, record.batch.sampled, strict=True
+    ):
         inside = row[sampled]
         assert (inside == inside[:1]).all()
         assert not row[~sampled].any()

@@ -186,7 +186,7 @@ def test_the_replayed_tokens_are_conditioning_only(name):
     algorithm_ = built(name, prompts_per_step=8, num_minibatches=1)
     state = remembering([("p1", "abcdefabcd", 0.5)])
     world = spoken_world(
-        lambda problem, text, sibling: ["ab", "fa"][sibling % 2],
+        lambda problem, text, sibling: ["ab", "fc"][sibling % 2],
         learner=small_world().learner,
     )
     _, record, _ = one_step(algorithm_, world, state)

@@ -44,7 +44,7 @@ def stepped(
     """
     table = {"abcdah": rewards[0], "abcdbh": rewards[1], "fh": refill}
     world = spoken_world(
-        lambda problem, text, sibling: ["ah", "bh"][sibling] if text else "fh",
+        lambda problem, text, sibling: ["ah", "bh"][sibling % 2] if text else "fh",
         lambda text: table[text],
     )
     critic = critic or reads(says or {"abcd": 0.5})
@@ -138,9 +138,7 @@ def test_nobody_is_ready_because_it_always_fails():
     _, _, memory, _ = stepped(both, **nothing)
     assert is_ready(memory)
     free = {"gate": {"require_bank": False, "require_nonzero": False}}
-    _, _, memory, _ = stepped(
-        remembering([FAILED], window=OPEN), **nothing, **free
-    )
+    _, _, memory, _ = stepped(remembering([FAILED], window=OPEN), **nothing, **free)
     assert is_ready(memory)
 
 

@@ -218,9 +218,7 @@ def test_the_surrogate_is_clipped_with_the_offset_on_top(keys, offset, expected)
         (0.5, [0.04, 0.02, 0.0, -0.02, -0.04, -0.06, -0.08, -0.08]),
     ],
 )
-def test_the_offset_moves_once_a_step_towards_the_target_entropy(
-    name, entropy, ladder
-):
+def test_the_offset_moves_once_a_step_towards_the_target_entropy(name, entropy, ladder):
     learner = watched(entropy=entropy)
     world = spoken_world(lines, learner=learner)
     algorithm_ = chosen(None if name == "prefix_grpo" else reads({}), name)
@@ -263,7 +261,7 @@ def test_the_entropy_is_that_of_completions_with_an_empty_prefix_only(
     at = [0, 4, 0]
     monkeypatch.setattr(replayed, "drawn_cut", lambda *_: at.pop(0))
     learner = watched()
-    world = spoken_world(lines, learner=learner)
+    world = spoken_world(lambda *said: ["ah", "bh"][said[2] % 2], learner=learner)
     critic = None if name == "prefix_grpo" else reads({})
     algorithm_ = chosen(critic, name, prompts_per_step=3, num_refill=2)
     one_step(algorithm_, world, remembering(STORED))
@@ -370,6 +368,24 @@ def test_a_halved_rate_is_counted():
         state, record = algorithm_.advance(state, world)
         counted.append(record.counts["critic_rate_halved"])
     assert counted == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(1, [6]), (2, [3, 3]), (4, [2, 2, 2]), (6, [1] * 6)]
+)
+def test_several_steps_of_the_critic_share_the_records(count, sizes):
+    critic = reads({})
+    critic.displacement = 1.5
+    state = remembering(STORED, lessons=LESSONS)
+    algorithm_ = chosen(critic, grid_size=11, critic_steps=count)
+    _, record, _ = one_step(algorithm_, spoken_world(lines), state)
+    assert [len(part) for part in critic.taught] == sizes
+    seen = [lesson.attempt.written for part in critic.taught for lesson in part]
+    assert len(seen) == 6
+    assert record.critic.losses == (0.5,) * len(sizes)
+    # Their moves add up, as do their FLOPs.
+    assert record.critic.displacement == pytest.approx(1.5 * len(sizes))
+    assert record.critic.train_flops == pytest.approx(11.0 * len(sizes))
 
 
 LESSONS = [("p1", "abcdef"[:n], 0.1 * n, None) for n in range(1, 6)]

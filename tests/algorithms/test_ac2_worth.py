@@ -186,9 +186,7 @@ def test_a_target_is_the_mean_on_the_grid_ties_down(ends, target):
 
 def test_targets_may_stay_between_two_grid_values():
     rewards = {"abcdah": 0.3, "abcdbh": 0.4}
-    record, *_ = stepped(
-        ["ah", "bh"], {}, rewards, ready=False, target_rounding="none"
-    )
+    record, *_ = stepped(["ah", "bh"], {}, rewards, ready=False, target_rounding="none")
     assert record.routing.targets.tolist() == pytest.approx([0.35])
 
 

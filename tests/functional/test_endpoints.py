@@ -38,7 +38,9 @@ def close(found, expected):
 
 
 def test_the_sum_of_each_group():
-    close(group_sums(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 1, 1])), [1.0, 6.0])
+    close(
+        group_sums(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([0, 1, 1])), [1.0, 6.0]
+    )
     assert group_sums(torch.zeros(0), torch.zeros(0, dtype=torch.long)).tolist() == []
 
 
@@ -78,7 +80,9 @@ def test_every_pattern_of_valid_ends_in_a_group_of_three(valid):
     arguments = tensors(ends, list(valid))
     close(filled_endpoints(*arguments), filled)
     total = sum(filled)
-    by_mean = [v - total / 3 if ok else 0.0 for v, ok in zip(filled, valid, strict=True)]
+    by_mean = [
+        v - total / 3 if ok else 0.0 for v, ok in zip(filled, valid, strict=True)
+    ]
     close(endpoint_advantages(*arguments), by_mean)
     by_others = [
         v - (total - v) / 2 if ok else 0.0 for v, ok in zip(filled, valid, strict=True)

@@ -1,0 +1,347 @@
+"""AC2+: each of its ideas as a knob, by hand.
+
+The problem p1 is replayed up to `ab`; a chunk has two tokens, the budget ten.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ac2_worlds import (
+    IdleLearner,
+    chosen,
+    memory_in,
+    one_step,
+    reads,
+    remembering,
+    row_advantages,
+    spoken_world,
+    texts,
+)
+from accredit.algorithms import replayed
+from accredit.algorithms.replay_memory import CriticMemory
+from accredit.critics.readiness import Track
+from accredit.types import Batch
+
+STORED = [("p1", "abcdefabcd", 0.2)]
+PLAIN: dict[str, Any] = {
+    "border_credit": False,
+    "border_lessons": False,
+    "correction": "none",
+    "audit_half_life": None,
+    "chunk_signal": None,
+}
+LINES = ["cdefah", "ch"]
+REWARDS = {"abcdefah": 1.0, "abch": 0.2, "h": 0.0}
+SAYS = {"ab": 0.5, "abcd": 0.6, "abcdef": 0.3}
+
+
+@pytest.fixture(autouse=True)
+def cut_at_two(monkeypatch):
+    monkeypatch.setattr(replayed, "drawn_cut", lambda *_: 2)
+
+
+def stepped(
+    lines=LINES,
+    says=SAYS,
+    rewards=REWARDS,
+    *,
+    ready=True,
+    learner=None,
+    state=None,
+    **keys,
+):
+    world = spoken_world(
+        lambda problem, text, sibling: lines[sibling % len(lines)] if text else "h",
+        lambda text: rewards[text],
+        learner=learner,
+    )
+    critic = reads(says)
+    section = {"group_size": len(lines), "audit_share": 1.0, "grid_size": 11}
+    section |= PLAIN | keys
+    if section["correction"] == "none":
+        section.pop("correction_cap", None)
+    algorithm_ = chosen(critic, "ac2_plus", **section)
+    state = state or remembering(STORED, ready=["p1"] if ready else [])
+    _, record, memory = one_step(algorithm_, world, state)
+    return record, memory, critic
+
+
+def by_token(record, row):
+    return record.credit.advantages[row][record.batch.sampled[row]].tolist()
+
+
+def test_without_its_ideas_it_deals_as_ac2_does():
+    record, memory, _ = stepped()
+    assert texts(record) == ["abcdefah", "abch"]
+    assert row_advantages(record) == pytest.approx([0.4, -0.4])
+    assert [text for _, text, _, _ in memory.lessons] == ["ab"]
+
+
+def test_its_gate_read_out_and_rounding_have_other_defaults():
+    plus, plain = chosen(name="ac2_plus"), chosen()
+    assert (plus.gate.rule, plain.gate.rule) == ("pooled", "last_visit")
+    assert (plus.gate.revocable, plain.gate.revocable) == (True, False)
+    assert plus.config.gate.error_against == "rewards"
+    assert plus.config.critic.readout == "expectation"
+    assert plain.config.critic.readout == "greedy"
+    assert (plus.target_grid, plain.target_grid) == (None, 6)
+    # A section that names other keys keeps them.
+    named = chosen(name="ac2_plus", gate={"window": 2}).config.gate
+    assert (named.rule, named.window) == ("pooled", 2)
+
+
+def test_an_audited_rollout_is_paid_chunk_by_chunk():
+    """First known values .6 and .2: the mean is .4.
+
+    cd: .6 - .4 = .2    ef: .3 - .6 = -.3    ah: 1 - .3 = .7;    ch: .2 - .4 = -.2
+    """
+    record, _, critic = stepped(border_credit=True)
+    assert by_token(record, 0) == pytest.approx([0.2, 0.2, -0.3, -0.3, 0.7, 0.7])
+    assert by_token(record, 1) == pytest.approx([-0.2, -0.2])
+    assert len(critic.asked[0]) == 3
+    # The chunks of a rollout add up to its reward less that mean.
+    assert pytest.approx(1.0 - 0.4) == 0.2 - 0.3 + 0.7
+
+
+@pytest.mark.parametrize(
+    ("silent", "expected"),
+    [
+        # cd .2, then efah: 1 - .6
+        ("abcdef", [0.2, 0.2, 0.4, 0.4, 0.4, 0.4]),
+        # The first mark is .3 behind four tokens; the mean (.3 + .2) / 2 = .25
+        ("abcd", [0.05, 0.05, 0.05, 0.05, 0.7, 0.7]),
+    ],
+)
+def test_a_border_that_was_not_valued_is_passed_over(silent, expected):
+    record, _, _ = stepped(says=SAYS | {silent: None}, border_credit=True)
+    assert by_token(record, 0) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("keys", [{"ready": False}, {"audit_share": 0.0}])
+def test_only_audited_rollouts_are_paid_by_their_borders(keys):
+    says = SAYS | {"abch": 0.1}
+    record, _, _ = stepped(says=says, border_credit=True, **keys)
+    assert len(row_advantages(record)) == 2
+
+
+def test_a_failed_audit_is_paid_nothing_and_counts_nowhere():
+    rewards = REWARDS | {"abch": None}
+    record, _, _ = stepped(rewards=rewards, border_credit=True)
+    # Its first value is left out of the mean: .6 - .6, .3 - .6, 1 - .3
+    assert by_token(record, 0) == pytest.approx([0, 0, -0.3, -0.3, 0.7, 0.7], abs=1e-6)
+    assert by_token(record, 1) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_rollout_that_ran_on_teaches_at_a_border_of_its_own(ready):
+    """Its reward at `abcd` or `abcdef`; `ch` has no border inside it."""
+    seen = set()
+    for step in range(8):
+        state = remembering(STORED, ready=["p1"] if ready else [], step=step)
+        _, memory, _ = stepped(border_lessons=True, state=state)
+        group, border = memory.lessons
+        assert group == ("p1", "ab", 0.6, None)
+        assert border[2] == 1.0
+        seen.add(border[1])
+    assert seen == {"abcd", "abcdef"}
+
+
+def test_its_target_is_the_reward_on_the_grid_where_targets_are():
+    rewards = REWARDS | {"abcdefah": 0.35}
+    for rounding, target in (("none", 0.35), ("nearest", 0.3)):
+        _, memory, _ = stepped(
+            rewards=rewards, border_lessons=True, target_rounding=rounding
+        )
+        assert memory.lessons[1][2] == pytest.approx(target)
+
+
+def test_what_was_stopped_or_not_judged_teaches_no_border():
+    says = SAYS | {"abch": 0.1}
+    _, memory, _ = stepped(says=says, border_lessons=True, audit_share=0.0)
+    assert [text for _, text, _, _ in memory.lessons] == ["ab"]
+    rewards = REWARDS | {"abcdefah": None}
+    _, memory, _ = stepped(rewards=rewards, border_lessons=True)
+    assert [text for _, text, _, _ in memory.lessons] == ["ab"]
+
+
+@dataclass
+class MovingLearner(IdleLearner):
+    """Its log-probs grow by `moves` once it has taken a step."""
+
+    moves: tuple[float, ...] = (0.0, 0.0)
+    """Of each rollout's tokens."""
+    calls: list[int] = field(default_factory=list)
+
+    def logprobs(self, batch: Batch) -> Tensor:
+        self.calls.append(len(self.advantages))
+        grown = torch.tensor(self.moves)[:, None].expand(batch.token_ids.shape)
+        moved = torch.where(batch.sampled, grown, 0.0)
+        return moved if self.advantages else torch.zeros_like(moved)
+
+
+def moving(*ratios, lengths=(6, 2)):
+    """So that each continuation's probability grows by its ratio."""
+    nothing = torch.zeros(0)
+    moves = tuple(
+        math.log(ratio) / length for ratio, length in zip(ratios, lengths, strict=True)
+    )
+    return MovingLearner(nothing, nothing, moves=moves)
+
+
+@pytest.mark.parametrize(
+    ("ratios", "keys", "target"),
+    [
+        # V = .5: .5 + 1.5 (1 - .5) = 1.25 and .5 + .5 (.2 - .5) = .35; their mean
+        ((1.5, 0.5), {}, 0.8),
+        ((1.0, 1.0), {}, 0.6),
+        # The largest ratio that counts is 2, or as it is told.
+        ((8.0, 1.0), {}, (1.5 + 0.2) / 2),
+        ((8.0, 1.0), {"correction_cap": 1.2}, (1.1 + 0.2) / 2),
+        ((1.5, 0.5), {"correction": "none"}, 0.6),
+        # Before the policy's first step there is nothing to correct.
+        ((1.5, 0.5), {"order": "critic_actor"}, 0.6),
+    ],
+)
+def test_targets_follow_the_policy_by_the_doubly_robust_rule(ratios, keys, target):
+    """Y = V + ratio (v - V), V of the prefix."""
+    section = {"correction": "doubly_robust"} | keys
+    _, memory, _ = stepped(learner=moving(*ratios), **section)
+    assert memory.lessons == [("p1", "ab", pytest.approx(target, abs=1e-5), None)]
+
+
+def test_where_the_prefix_has_no_value_the_group_s_mean_stands_for_it():
+    """.6 + 1.5 (1 - .6) = 1.2 and .6 + .5 (.2 - .6) = .4"""
+    _, memory, _ = stepped(
+        says=SAYS | {"ab": None},
+        learner=moving(1.5, 0.5),
+        correction="doubly_robust",
+    )
+    assert memory.lessons[0][2] == pytest.approx(0.8, abs=1e-5)
+
+
+def test_the_gate_is_told_the_error_of_before_the_correction():
+    """|.5 - .6|, not |.5 - .8|."""
+    _, memory, _ = stepped(learner=moving(1.5, 0.5), correction="doubly_robust")
+    assert memory.gate.window[-1] == pytest.approx((0.1,))
+
+
+def test_the_correction_s_passes_are_paid():
+    plain, _, _ = stepped(learner=moving(1.5, 0.5))
+    paid, _, _ = stepped(learner=moving(1.5, 0.5), correction="doubly_robust")
+    # Twice over rows of 2 + 8 and 2 + 4 tokens: 88 L + 8 L (L + 1) / 2
+    expected = 2 * (88 * 10 + 8 * 55 + 88 * 6 + 8 * 21)
+    assert paid.cost.train_flops - plain.cost.train_flops == pytest.approx(expected)
+
+
+ERRORS = {"p1": Track(ready=True, nonzero_seen=True, num_errors=4, total=0.8)}
+"""A mean error of .2."""
+
+
+@pytest.mark.parametrize(
+    ("signal", "variance", "keys", "chunk"),
+    [
+        # (.2 / .1)^2 = 4 chunks, at most 3
+        (1.0, 0.01, {}, 6),
+        (1.0, 0.01, {"max_chunks": 5}, 8),
+        # (.15 / .1)^2 = 2.25
+        (0.75, 0.01, {}, 6),
+        (0.6, 0.01, {}, 4),
+        (0.5, 0.01, {}, 2),
+        (0.1, 0.01, {}, 2),
+        (None, 0.01, {}, 2),
+        # No spread at all asks for the longest.
+        (1.0, 0.0, {}, 6),
+        (1.0, 1.0, {}, 2),
+    ],
+)
+def test_chunks_grow_until_their_credit_exceeds_the_critic_s_error(
+    signal, variance, keys, chunk
+):
+    """n = (signal error / s)^2 of the chunks of two tokens."""
+    if signal == 1.0 and variance == 0.01 and keys:
+        # 4 up to rounding: (1 .2)^2 / .01 lies just above it.
+        chunk = pytest.approx(9, abs=1)
+    algorithm_ = chosen(
+        reads({}), "ac2_plus", **(PLAIN | keys | {"chunk_signal": signal})
+    )
+    state = remembering(STORED, tracks=ERRORS, spreads={"p1": (2, 2 * variance)})
+    known = known_of(algorithm_, state)
+    assert algorithm_.chunk_of(known, "p1") == chunk
+
+
+def known_of(algorithm_, state):
+    return CriticMemory.of(state.memory, algorithm_.config, 1e-3)
+
+
+def test_a_longer_chunk_stops_the_rollouts_later():
+    state = remembering(STORED, tracks=ERRORS, spreads={"p1": (2, 0.02)})
+    record, _, _ = stepped(
+        ["cccccccc", "dddddddd"], {}, state=state, audit_share=0.0, chunk_signal=1.0
+    )
+    assert record.batch.sampled.sum(1).tolist() == [6, 6]
+
+
+def test_what_nobody_knows_of_a_problem_leaves_its_chunk():
+    algorithm_ = chosen(reads({}), "ac2_plus", **(PLAIN | {"chunk_signal": 1.0}))
+    for state in (
+        remembering(STORED),
+        remembering(STORED, tracks=ERRORS),
+        remembering(STORED, spreads={"p1": (2, 0.02)}),
+        remembering(STORED, tracks={"p1": Track()}, spreads={"p1": (2, 0.02)}),
+    ):
+        assert algorithm_.chunk_of(known_of(algorithm_, state), "p1") == 2
+
+
+def test_the_spread_of_the_ends_is_remembered():
+    """Of 1 and .2: (.4^2 + .4^2) / 1 = .32, beside .1 of before."""
+    state = remembering(STORED, spreads={"p1": (3, 0.1)})
+    _, memory, _ = stepped(state=state)
+    assert memory.spreads == {"p1": [4, pytest.approx(0.42)]}
+
+
+@pytest.mark.parametrize(
+    ("num_audits", "half_life", "share"),
+    [
+        (0, 4.0, 0.25),
+        (4, 4.0, 0.125),
+        (8, 4.0, 0.0625),
+        (99, 4.0, 0.05),
+        (8, None, 0.25),
+    ],
+)
+def test_audits_of_a_problem_thin_out_with_every_half_life(
+    num_audits, half_life, share
+):
+    tracks = {"p1": Track(ready=True, num_audits=num_audits)}
+    state = remembering(STORED, tracks=tracks)
+    keys = PLAIN | {"audit_half_life": half_life, "prompts_per_step": 16}
+    algorithm_ = chosen(reads({}), "ac2_plus", audit_share=0.25, **keys)
+    known = known_of(algorithm_, state)
+    assert algorithm_.audit_share_of(known, "p1") == pytest.approx(share)
+    assert algorithm_.audit_share_of(known, "p2") == 0.25
+    world = spoken_world(lambda *_: "cccccccc")
+    record = algorithm_.advance(state, world)[1]
+    assert int(record.routing.audited.sum()) == math.ceil(16 * share)
+
+
+def test_the_smallest_share_is_a_knob_and_never_above_the_share_itself():
+    tracks = {"p1": Track(ready=True, num_audits=99)}
+    known_state = remembering(STORED, tracks=tracks)
+    for least, share, expected in ((0.2, 0.25, 0.2), (0.5, 0.25, 0.25)):
+        keys = {"audit_half_life": 4.0, "smallest_audit_share": least}
+        algorithm_ = chosen(reads({}), "ac2_plus", audit_share=share, **(PLAIN | keys))
+        known = known_of(algorithm_, known_state)
+        assert algorithm_.audit_share_of(known, "p1") == expected
+
+
+def test_audits_are_counted_by_problem():
+    state = remembering(STORED, ready=["p1"])
+    world = spoken_world(lambda *_: "ch", lambda text: 0.5)
+    algorithm_ = chosen(reads({}), "ac2_plus", audit_share=1.0, **PLAIN)
+    state, _ = algorithm_.advance(state, world)
+    assert memory_in(state).gate.tracks["p1"].num_audits == 1
