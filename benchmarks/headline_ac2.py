@@ -29,7 +29,15 @@ from typing import Any
 
 import torch
 from common import RESULTS
-from headline_runs import CONFIGS, SPLITS, STUDIES, Run, all_runs, finished
+from headline_runs import (
+    CONFIGS,
+    SPLITS,
+    STUDIES,
+    Run,
+    all_runs,
+    budget_of,
+    finished,
+)
 
 from accredit.reports.environment import environment
 
@@ -57,7 +65,7 @@ def main() -> None:
             state = "running" if lock_of(path).exists() else state
             print(f"{state:<8} {run.study:<10} {run.split}/{run.name}")
         else:
-            budget = options.budget or SPLITS[run.split].budget
+            budget = options.budget or budget_of(run)
             said = ensured(FOLDER, run, budget, options.samples)
             print(f"{run.split}/{run.name}: {said}", flush=True)
 

@@ -43,35 +43,45 @@ Settings = dict[str, Any]
 
 RATE = "learner.learning_rate"
 REPLAYED: Settings = {
-    "algorithm.num_refill": 16,
-    "algorithm.replay_capacity": 21,
+    "algorithm.num_refill": 8,
+    "algorithm.replay_capacity": 16,
     "algorithm.chunk_length": 12,
     "algorithm.entropy_control": False,
+    RATE: 5e-4,
 }
 ASKING: Settings = REPLAYED | {
     "algorithm.name": "ac2",
     "algorithm.critic_capacity": 160,
     "algorithm.records_per_step": 64,
+    "algorithm.chunk_weight": 3.0,
     "algorithm.gate.rule": "pooled",
-    RATE: 1e-3,
+    "algorithm.gate.window": 2,
 }
 AC2: Settings = ASKING | {
     "algorithm.critic.kind": "prompted",
     "algorithm.critic.template": "compact",
+    "algorithm.critic.reference": "none",
     "algorithm.critic.learning_rate": 1e-4,
 }
 HEAD: Settings = ASKING | {
     "algorithm.critic.kind": "value_head",
     "algorithm.critic.trunk": "shared",
-    "algorithm.critic.learning_rate": 5e-4,
+    "algorithm.critic.learning_rate": 3e-4,
     "algorithm.critic.initial_value": 0.06,
 }
 EXACT: Settings = ASKING | {"algorithm.critic.kind": "exact"}
-PLUS: Settings = AC2 | {"algorithm.name": "ac2_plus"}
+PLUS: Settings = AC2 | {
+    "algorithm.name": "ac2_plus",
+    "algorithm.critic.weights": "separate",
+    "algorithm.border_credit": False,
+    "algorithm.border_lessons": False,
+    "algorithm.correction": "none",
+    "algorithm.chunk_signal": "none",
+}
 
 CONFIGS: dict[str, Settings] = {
     "grpo": {"algorithm.name": "grpo", RATE: RATES},
-    "prefix_grpo": REPLAYED | {"algorithm.name": "prefix_grpo", RATE: 1e-3},
+    "prefix_grpo": REPLAYED | {"algorithm.name": "prefix_grpo"},
     "ac2": AC2,
     "ac2_head": HEAD,
     "ac2_exact": EXACT,
@@ -80,15 +90,15 @@ CONFIGS: dict[str, Settings] = {
     "no_audit": AC2 | {"algorithm.audit_share": 0.0},
     "correct_only": AC2 | {"algorithm.admission": "passed"},
     "stale_buffer": AC2
-    | {"algorithm.refill_every": 10, "algorithm.replay_capacity": 210},
+    | {"algorithm.refill_every": 10, "algorithm.replay_capacity": 80},
     "small_chunks_grid_held": AC2
     | {"algorithm.chunk_length": 6, "algorithm.cut_grid": 12},
     "small_chunks_grid_moved": AC2
     | {"algorithm.chunk_length": 6, "algorithm.cut_grid": 6},
     "no_local_gate": AC2 | {"algorithm.gate.tau_local": 2.0},
-    "no_reference": AC2 | {"algorithm.critic.reference": "none"},
+    "with_reference": AC2 | {"algorithm.critic.reference": "source"},
     "no_group": AC2 | {"algorithm.grouping": "prefixes", "algorithm.baseline": "value"},
-    # Terms of what is missed: one thing made free at a time.
+    # Terms of what is missed: one thing made free, or put right, at a time.
     "exact_always_ready": EXACT
     | {
         "algorithm.gate.rule": "last_visit",
@@ -99,21 +109,36 @@ CONFIGS: dict[str, Settings] = {
         "algorithm.gate.require_nonzero": False,
     },
     "exact_no_audit": EXACT | {"algorithm.audit_share": 0.0},
-    "expectation_readout": AC2 | {"algorithm.critic.readout": "expectation"},
-    # AC2+ without one of its ideas.
-    "plus_no_gate": PLUS
+    "exact_border_credit": EXACT
+    | {
+        "algorithm.name": "ac2_plus",
+        "algorithm.chunk_weight": 1.0,
+        "algorithm.chunk_signal": "none",
+    },
+    "expectation_readout": AC2
+    | {
+        "algorithm.critic.readout": "expectation",
+        "algorithm.target_rounding": "none",
+    },
+    "plain_token_mean": AC2 | {"algorithm.chunk_weight": 1.0},
+    # AC2+ without one of its ideas, or with one that it leaves out here.
+    "plus_paper_gate": PLUS
     | {
         "algorithm.gate.rule": "last_visit",
         "algorithm.gate.revocable": False,
         "algorithm.gate.error_against": "group_mean",
     },
-    "plus_greedy": PLUS | {"algorithm.critic.readout": "greedy"},
-    "plus_rounded": PLUS | {"algorithm.target_rounding": "nearest"},
-    "plus_no_border_lessons": PLUS | {"algorithm.border_lessons": False},
-    "plus_no_border_credit": PLUS | {"algorithm.border_credit": False},
-    "plus_no_correction": PLUS | {"algorithm.correction": "none"},
+    "plus_greedy": PLUS
+    | {
+        "algorithm.critic.readout": "greedy",
+        "algorithm.target_rounding": "nearest",
+    },
+    "plus_tied": PLUS | {"algorithm.critic.weights": "tied"},
     "plus_no_thinning": PLUS | {"algorithm.audit_half_life": "none"},
-    "plus_one_chunk": PLUS | {"algorithm.chunk_signal": "none"},
+    "plus_border_lessons": PLUS | {"algorithm.border_lessons": True},
+    "plus_border_credit": PLUS | {"algorithm.border_credit": True},
+    "plus_correction": PLUS | {"algorithm.correction": "doubly_robust"},
+    "plus_long_chunks": PLUS | {"algorithm.chunk_signal": 1.0},
 }
 """What each algorithm sets beside BASE. Several learning rates are swept, and one is
 chosen for each split by the rewards of training."""
@@ -127,7 +152,7 @@ class Split:
     own: Settings
     """Put in place of what a label says, where it says anything of the key."""
     budget: float = 250e9
-    """Decode FLOPs of a run."""
+    """Decode FLOPs of a run of GRPO; see `budget_of`."""
 
 
 SPLITS: dict[str, Split] = {
@@ -136,7 +161,7 @@ SPLITS: dict[str, Split] = {
     ),
     "hard": Split({"task.split": "hard"}, {}),
     "very_hard": Split(
-        {"task.split": "very_hard"}, {"algorithm.critic.initial_value": 0.02}, 400e9
+        {"task.split": "very_hard"}, {"algorithm.critic.initial_value": 0.02}, 350e9
     ),
     "partial": Split(
         {"task.split": "hard", "task.reward": "progress"},
@@ -173,14 +198,22 @@ STUDIES: dict[str, Study] = {
             "small_chunks_grid_held",
             "small_chunks_grid_moved",
             "no_local_gate",
-            "no_reference",
+            "with_reference",
             "no_group",
         ),
         ("hard",),
         3,
     ),
     "terms": Study(
-        ("exact_always_ready", "exact_no_audit", "expectation_readout"), ("hard",), 3
+        (
+            "exact_always_ready",
+            "exact_no_audit",
+            "exact_border_credit",
+            "expectation_readout",
+            "plain_token_mean",
+        ),
+        ("hard",),
+        3,
     ),
     "plus": Study(
         tuple(label for label in CONFIGS if label.startswith("plus_")), ("hard",), 3
@@ -229,6 +262,18 @@ class Run:
             RecipeError: a key or its value is wrong.
         """
         return recipe_from(self.recipe(samples), self.name)
+
+
+def budget_of(run: Run) -> float:
+    """Decode FLOPs of a run.
+
+    Others than GRPO need not go on once they have had the time to reach its best
+    score; of ablations only what comes before that tells them apart.
+    """
+    whole = SPLITS[run.split].budget
+    if run.label == "grpo" or run.study == "chain":
+        return whole
+    return 0.7 * whole if run.study == "main" else 0.5 * whole
 
 
 def rates_of(label: str) -> tuple[float, ...]:

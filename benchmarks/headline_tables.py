@@ -43,7 +43,7 @@ PAPER = {
     "small_chunks_grid_held": "not run",
     "small_chunks_grid_moved": "lower peak (16.6), then falls (13.6)",
     "no_local_gate": "behind (13.1 against 15.3; without groups and audits)",
-    "no_reference": "larger critic error (.16 against .12)",
+    "with_reference": "smaller critic error (.12 against .16)",
     "no_group": "comparable",
 }
 """What the ablations did in Wen et al. 2026, arXiv:2609.39247; percent there."""

@@ -143,7 +143,7 @@ def spoken_world(
 
 
 def chosen(critic: Any = None, name: str = "ac2", budget: int = LONG, **keys: Any):
-    """The algorithm, asking that critic; one slot of two siblings, no refill's noise."""
+    """The algorithm, asking that critic; one slot of two siblings, one refill."""
     small = {"prompts_per_step": 1, "group_size": 2, "num_refill": 1}
     built = algorithm(name, budget, **{**small, **keys})
     return built if critic is None else replace(built, critic=critic)

@@ -26,7 +26,7 @@ WITHOUT, WITH = 6, 5
 
 
 class LetterQuestions(Questions):
-    """Letter k answers value k of a grid of six values at most; the last ends a turn."""
+    """Letter k answers value k of a grid of up to six; the last letter ends a turn."""
 
     def __init__(self, template: str, max_new_tokens: int, grid_size: int) -> None:
         self.template = template_named(template)

@@ -11,6 +11,7 @@ import torch
 from pydantic import BaseModel
 
 import key_cases_algorithms
+import key_cases_replay
 import key_cases_runs
 import key_cases_tasks
 from accredit.config import RunConfig, union_members
@@ -19,6 +20,7 @@ from runs import written_files
 
 CASES: dict[str, Callable[[Bench], None]] = {
     **key_cases_algorithms.CASES,
+    **key_cases_replay.CASES,
     **key_cases_tasks.CASES,
     **key_cases_runs.CASES,
 }
@@ -26,26 +28,25 @@ CASES: dict[str, Callable[[Bench], None]] = {
 
 def leaves() -> Iterator[str]:
     """Dotted names of all keys, those of a choice under the name of the choice."""
-    for key, field in RunConfig.model_fields.items():
-        inner = field.annotation
-        if field.discriminator:
-            yield f"{key}.name"
-            for member in union_members(field):
-                name = member.model_fields["name"].default
-                for leaf in section_leaves(member):
-                    if leaf != "name":
-                        yield f"{key}.{name}.{leaf}"
-        elif isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from (f"{key}.{leaf}" for leaf in section_leaves(inner))
-        else:
-            yield key
+    yield from section_leaves(RunConfig)
 
 
 def section_leaves(section: type[BaseModel]) -> Iterator[str]:
-    """Keys of a section; those of a section inside it behind its name and a dot."""
+    """Keys of a section; those of a section inside it behind its name and a dot.
+
+    Of a choice between sections, what chooses, and each one's keys behind its name.
+    """
     for key, field in section.model_fields.items():
         inner = field.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
+        if field.discriminator:
+            tag = str(field.discriminator)
+            yield f"{key}.{tag}"
+            for member in union_members(field):
+                name = member.model_fields[tag].default
+                for leaf in section_leaves(member):
+                    if leaf != tag:
+                        yield f"{key}.{name}.{leaf}"
+        elif isinstance(inner, type) and issubclass(inner, BaseModel):
             yield from (f"{key}.{leaf}" for leaf in section_leaves(inner))
         else:
             yield key

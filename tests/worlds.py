@@ -159,7 +159,7 @@ def algorithm(
     """An algorithm as a recipe names it; three prompts and four siblings by default.
 
     Keys of the critic are dotted (`critic.trunk`) or a mapping. A critic's backbone is
-    `small_policy`, or that of the world's learner; one that is asked is asked in letters.
+    `small_policy`, or that of the world's learner; prefixes are asked in letters.
     """
     section = {"name": name, "prompts_per_step": 3, "group_size": 4}
     section |= copy.deepcopy(DEFAULTS.get(name, {}))

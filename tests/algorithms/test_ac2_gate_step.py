@@ -58,7 +58,7 @@ def is_ready(memory):
 
 
 def test_a_problem_becomes_ready_when_all_four_conditions_hold():
-    """Error 0 < .18, window .1 < .20, in the bank, .5 is not 0. It counts from later."""
+    """Error 0 < .18, window .1 < .20, in the bank, .5 is not 0; from then on."""
     state = remembering([FAILED], window=OPEN, bank=BANK)
     after, record, memory, _ = stepped(state)
     assert is_ready(memory)

@@ -251,7 +251,7 @@ ERRORS = {"p1": Track(ready=True, nonzero_seen=True, num_errors=4, total=0.8)}
         # (.15 / .1)^2 = 2.25
         (0.75, 0.01, {}, 6),
         (0.6, 0.01, {}, 4),
-        (0.5, 0.01, {}, 2),
+        (0.45, 0.01, {}, 2),
         (0.1, 0.01, {}, 2),
         (None, 0.01, {}, 2),
         # No spread at all asks for the longest.

@@ -293,7 +293,7 @@ def rates(count, *, moves=(1.0, 1.0), state=None, critic=None, **keys):
     algorithm_ = chosen(critic, grid_size=11, **keys)
     state, streaks = state or remembering(STORED), []
     for _ in range(count):
-        state, record = algorithm_.advance(state, world)
+        state, _ = algorithm_.advance(state, world)
         streaks.append(memory_in(state).breaches)
     return critic.rates, streaks
 

@@ -82,6 +82,6 @@ def test_every_name_builds_and_an_unknown_one_does_not():
     class Unknown:
         name = "trpo"
 
-    assert len(ALGORITHMS) == 12
+    assert len(ALGORITHMS) == 15
     with pytest.raises(KeyError, match="trpo"):
         build_algorithm(Unknown(), Supplies(8))

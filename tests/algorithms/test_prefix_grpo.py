@@ -14,12 +14,12 @@ from ac2_worlds import (
 )
 from accredit.algorithms import replayed
 from accredit.types import StopReason
-from worlds import small_policy, small_world
+from worlds import prompts, small_policy, small_world
 
 STORED = [("p1", "abcdefabcd", 0.2)]
 LINES = ["eh", "fah", "gabch"]
 REWARDS = {"abcdeh": 0.9, "abcdfah": 0.2, "abcdgabch": 0.4, "h": 0.0}
-PROMPT = (2, 3)
+PROMPT = prompts(2)[1].token_ids
 """Of p1."""
 
 
@@ -49,7 +49,7 @@ def test_advantages_are_rewards_less_the_group_s_mean():
 
 
 def test_a_step_equals_a_computation_by_hand():
-    """L = -(1 / N) sum_i A_i sum_t log p(token t), over continuations: N = 2 + 3 + 5."""
+    """L = -(1 / N) sum_i A_i sum_t log p(token t): N = 2 + 3 + 5 continued tokens."""
     learner = small_world(max_gradient_norm=None).learner
     _, record, _ = stepped(learner=learner, num_minibatches=1)
     model = small_policy()
