@@ -49,13 +49,15 @@ REPLAY_CHANGES: dict[str, tuple[Keys, Keys]] = {
     "entropy_control": (SEVERAL, {"entropy_control": False}),
     "entropy_target": ({}, {"entropy_target": 3.0}),
 }
+SPEAKING: Keys = {"critic.readout": "expectation"}
+"""All ends have a value, and no two the same."""
 BREACHING: Keys = {"displacement_limit": 1e-3}
 AC2_CHANGES: dict[str, tuple[Keys, Keys]] = {
     "grouping": ({"baseline": "value"}, {"grouping": "prefixes"}),
     "audit_share": ({}, {"audit_share": 1.0}),
     "ready_lambda": ({}, {"ready_lambda": 0.5}),
-    "chunk_weight": ({}, {"chunk_weight": 0.5}),
-    "critic_targets": ({}, {"critic_targets": "monte_carlo"}),
+    "chunk_weight": (SPEAKING, {"chunk_weight": 0.5}),
+    "critic_targets": (SPEAKING, {"critic_targets": "monte_carlo"}),
     "critic_capacity": ({}, {"critic_capacity": 2}),
     "records_per_step": ({}, {"records_per_step": 2}),
     "critic_steps": ({}, {"critic_steps": 2}),
@@ -125,11 +127,11 @@ REFUSED: dict[str, object] = {
 """Keys of a value head that reads whole rollouts, and a value of each."""
 
 STORED = [
-    ("p0", "aabcdd", 1.0),
-    ("p1", "cdcdef", 0.4),
-    ("p2", "fedcba", 0.0),
-    ("p3", "bcdefa", 0.2),
-    ("p4", "ccabde", 0.3),
+    ("p0", "aabcddefga", 1.0),
+    ("p1", "cdcdefbcab", 0.4),
+    ("p2", "fedcbagfed", 0.0),
+    ("p3", "bcdefaabcd", 0.2),
+    ("p4", "ccabdeffge", 0.3),
 ]
 TRACK = Track(
     ready=True,
@@ -140,11 +142,12 @@ TRACK = Track(
     num_audits=2,
 )
 LESSONS = [
-    ("p0", "aa", 0.6, "aabcdd"),
-    ("p1", "cd", 0.2, None),
-    ("p2", "fe", 0.4, None),
-    ("p3", "", 0.8, None),
+    ("p0", "aa", 1.0, "aabcdd"),
+    ("p1", "cd", 0.0, None),
+    ("p2", "fe", 0.0, None),
+    ("p3", "", 1.0, None),
 ]
+"""On a grid of any size."""
 
 
 def marked(text: str) -> float | None:
@@ -154,7 +157,7 @@ def marked(text: str) -> float | None:
     return 1.0 if text.startswith("a") else text.count("c") / len(text)
 
 
-def start():
+def start(learning_rate: float):
     """Three of six problems are ready, one is in the bank."""
     return remembering(
         STORED,
@@ -162,7 +165,8 @@ def start():
         lessons=LESSONS,
         window=[[0.1, 0.3]],
         tracks=dict.fromkeys(("p0", "p1", "p2"), TRACK),
-        spreads=dict.fromkeys(("p0", "p1", "p2"), (2, 0.02)),
+        spreads=dict.fromkeys(("p0", "p1", "p2"), (2, 0.04)),
+        learning_rate=learning_rate,
     )
 
 
@@ -174,9 +178,10 @@ def outcome(name: str, keys: tuple[tuple[str, object], ...]) -> tuple[float, ...
     """
     world = small_world(marked, rate=5e-2, stop_token_ids=(7,), max_gradient_norm=None)
     world.engine.load(small_policy(seed=5), 0)
-    asked = {"prompts_per_step": 5, "group_size": 4, "num_refill": 3, **dict(keys)}
-    built = algorithm(name, world=world, **asked)
-    state, records = steps(built, world, 3, start())
+    asked = {"prompts_per_step": 10, "group_size": 4, "num_refill": 3, **dict(keys)}
+    built = algorithm(name, 10, world, **asked)
+    rate = 0.0 if name == "prefix_grpo" else built.critic.learning_rate
+    state, records = steps(built, world, 3, start(rate))
     numbers: list[float] = [len(state.memory["replay"])]
     for record in records:
         numbers += [record.batch.num_rollouts, float(record.batch.sampled.sum())]

@@ -36,7 +36,8 @@ def prefix_critic_of(
     if isinstance(options, PromptedConfig):
         return prompted_critic(config, options, loaded, learner, engine)
     if isinstance(options, ExactConfig):
-        return exact_critic(config, loaded, learner)
+        stops = frozenset(loaded.stop_token_ids)
+        return exact_critic(config, learner.model, loaded.tokenizer, stops)
     asks_prefixes = hasattr(config.algorithm, "gate")
     return AskedHead(head) if asks_prefixes and head is not None else None
 
@@ -87,7 +88,7 @@ def prompted_critic(
 
 
 def exact_critic(
-    config: RunConfig, loaded: Pretrained, learner: Learner
+    config: RunConfig, model: Any, tokenizer: Any, stop_token_ids: frozenset[int]
 ) -> ExactCritic:
     """Dynamic programming over what the model shows in each problem of `walk`.
 
@@ -106,13 +107,12 @@ def exact_critic(
             f"sampling.top_p = {sampling.top_p} and top_k = {sampling.top_k}; leave "
             "them out"
         )
-    tokenizer = loaded.tokenizer
     return ExactCritic(
         WalkValues(
-            logits=model_logits(learner.model),
+            logits=model_logits(model),
             encode=lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
-            decode=decoder(tokenizer, loaded.stop_token_ids),
-            stop_token_ids=frozenset(loaded.stop_token_ids),
+            decode=decoder(tokenizer, stop_token_ids),
+            stop_token_ids=stop_token_ids,
             reward=task.reward,
             num_moves=task.num_moves,
             max_new_tokens=config.max_new_tokens,

@@ -56,6 +56,7 @@ from accredit.algorithms.ac2_visit import (
 from accredit.algorithms.ac2_worth import (
     Worth,
     carried_values,
+    known_outcomes,
     settled,
     settled_batch,
 )
@@ -143,8 +144,7 @@ class AC2:
             credit,
             policy,
             critic=turn.update,
-            outcome_known=visit.batch.verified
-            & ~visit.over_groups(values.prefixes).isnan(),
+            outcome_known=known_outcomes(config, visit, values),
             valued_by_critic=True,
             counts=step_tally(visit, values, turn, policy, known, after),
             routing=routing_of(

@@ -134,6 +134,20 @@ def blended(
     return torch.where(where, mixed, endpoints)
 
 
+def known_outcomes(
+    config: AC2Config, visit: Visit, values: Values
+) -> Bool[Tensor, " rollout"]:
+    """Whose v_i is its own reward, behind a prefix that the critic valued.
+
+    By these a critic may be measured: no word of its own is among them.
+    """
+    known = visit.batch.verified & ~visit.over_groups(values.prefixes).isnan()
+    if config.ready_lambda in (0.0, 1.0):
+        return known
+    ready = torch.tensor([route.is_ready for route in visit.routes])
+    return known & ~(ready[visit.batch.group_index] & values.reached[:, 0])
+
+
 def taught_endpoints(
     config: AC2Config,
     visit: Visit,
