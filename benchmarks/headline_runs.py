@@ -51,24 +51,34 @@ REPLAYED: Settings = {
 }
 ASKING: Settings = REPLAYED | {
     "algorithm.name": "ac2",
-    "algorithm.critic_capacity": 160,
-    "algorithm.records_per_step": 64,
     "algorithm.chunk_weight": 3.0,
     "algorithm.gate.rule": "pooled",
     "algorithm.gate.window": 2,
 }
-AC2: Settings = ASKING | {
-    "algorithm.critic.kind": "prompted",
-    "algorithm.critic.template": "compact",
-    "algorithm.critic.reference": "none",
-    "algorithm.critic.learning_rate": 1e-4,
+LEARNING: Settings = {
+    "algorithm.critic_capacity": 160,
+    "algorithm.records_per_step": 64,
 }
-HEAD: Settings = ASKING | {
-    "algorithm.critic.kind": "value_head",
-    "algorithm.critic.trunk": "shared",
-    "algorithm.critic.learning_rate": 3e-4,
-    "algorithm.critic.initial_value": 0.06,
-}
+AC2: Settings = (
+    ASKING
+    | LEARNING
+    | {
+        "algorithm.critic.kind": "prompted",
+        "algorithm.critic.template": "compact",
+        "algorithm.critic.reference": "none",
+        "algorithm.critic.learning_rate": 1e-4,
+    }
+)
+HEAD: Settings = (
+    ASKING
+    | LEARNING
+    | {
+        "algorithm.critic.kind": "value_head",
+        "algorithm.critic.trunk": "shared",
+        "algorithm.critic.learning_rate": 3e-4,
+        "algorithm.critic.initial_value": 0.06,
+    }
+)
 EXACT: Settings = ASKING | {"algorithm.critic.kind": "exact"}
 PLUS: Settings = AC2 | {
     "algorithm.name": "ac2_plus",
@@ -97,7 +107,7 @@ CONFIGS: dict[str, Settings] = {
     | {"algorithm.chunk_length": 6, "algorithm.cut_grid": 6},
     "no_local_gate": AC2 | {"algorithm.gate.tau_local": 2.0},
     "with_reference": AC2 | {"algorithm.critic.reference": "source"},
-    "no_group": AC2 | {"algorithm.grouping": "prefixes", "algorithm.baseline": "value"},
+    "no_group": AC2 | {"algorithm.grouping": "prefixes"},
     # Terms of what is missed: one thing made free, or put right, at a time.
     "exact_always_ready": EXACT
     | {
@@ -114,6 +124,8 @@ CONFIGS: dict[str, Settings] = {
         "algorithm.name": "ac2_plus",
         "algorithm.chunk_weight": 1.0,
         "algorithm.chunk_signal": "none",
+        "algorithm.correction": "none",
+        "algorithm.border_lessons": False,
     },
     "expectation_readout": AC2
     | {

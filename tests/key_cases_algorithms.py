@@ -7,12 +7,17 @@ import pytest
 
 from accredit.config import RunConfig, union_members
 from accredit.records import State
-from worlds import ALGORITHMS, algorithm, small_policy, small_world, steps
+from worlds import (
+    ALGORITHMS,
+    REPLAYED,
+    algorithm,
+    small_policy,
+    small_world,
+    steps,
+)
 
 Keys = dict[str, object]
 
-REPLAYED = ("prefix_grpo", "ac2", "ac2_plus")
-"""Their keys are in key_cases_replay."""
 SEVERAL = {"num_epochs": 3}
 """Ratios leave 1, so that clips and the KL have something to say."""
 CORRECTED = {"engine_correction": "truncated_importance"}
@@ -154,7 +159,7 @@ def cases() -> dict[str, Callable[..., None]]:
     for member in union_members(RunConfig.model_fields["algorithm"]):
         name = member.model_fields["name"].default
         if name in REPLAYED:
-            continue
+            continue  # key_cases_replay
         for key in member.model_fields:
             changes = OWN_CHANGES.get(f"{name}.{key}") or CHANGES.get(key)
             if changes is not None:

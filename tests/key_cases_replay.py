@@ -77,7 +77,7 @@ PLUS_CHANGES: dict[str, tuple[Keys, Keys]] = {
     "border_lessons": ({}, {"border_lessons": False}),
     "correction": ({}, {"correction": "none"}),
     "correction_cap": ({}, {"correction_cap": 1.0}),
-    "audit_half_life": ({}, {"audit_half_life": 0.5}),
+    "audit_half_life": ({"audit_share": 1.0}, {"audit_half_life": 0.5}),
     "smallest_audit_share": ({"audit_half_life": 0.1}, {"smallest_audit_share": 0.25}),
     "chunk_signal": ({}, {"chunk_signal": None}),
     "max_chunks": ({}, {"max_chunks": 1}),
@@ -178,7 +178,7 @@ def outcome(name: str, keys: tuple[tuple[str, object], ...]) -> tuple[float, ...
     """
     world = small_world(marked, rate=5e-2, stop_token_ids=(7,), max_gradient_norm=None)
     world.engine.load(small_policy(seed=5), 0)
-    asked = {"prompts_per_step": 10, "group_size": 4, "num_refill": 3, **dict(keys)}
+    asked = {"prompts_per_step": 8, "group_size": 4, "num_refill": 3, **dict(keys)}
     built = algorithm(name, 10, world, **asked)
     rate = 0.0 if name == "prefix_grpo" else built.critic.learning_rate
     state, records = steps(built, world, 3, start(rate))

@@ -55,6 +55,9 @@ ALGORITHMS = [
     for member in union_members(RunConfig.model_fields["algorithm"])
 ]
 
+REPLAYED = ("prefix_grpo", "ac2", "ac2_plus")
+"""Those that go on from stored rollouts, and refill the store in each step."""
+
 Reward = Callable[[str], float | None]
 
 

@@ -25,6 +25,7 @@ from accredit.tasks.build import Task, build_task
 from accredit.tasks.rendering import decoder, render_all
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import Prompt, Sampling
+from accredit.verification.answered import read_with_thinking
 from accredit.world import Clock, TimedEngine, TimedVerifier, World
 
 TINY = 20_000_000
@@ -95,25 +96,26 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
     held_out = render(task.evaluation[: config.evaluation.max_problems])
     clock = Clock()
     learner = build_learner(config, loaded.model, partial(reload, config, device))
-    engine = TimedEngine(
-        TransformersEngine(
-            learner.model,
-            loaded.stop_token_ids,
-            max_batch_tokens=config.engine.max_batch_tokens,
-            max_batch_rows=config.engine.max_batch_rows,
-        ),
-        clock,
+    sampler = TransformersEngine(
+        learner.model,
+        loaded.stop_token_ids,
+        max_batch_tokens=config.engine.max_batch_tokens,
+        max_batch_rows=config.engine.max_batch_rows,
     )
+    engine = TimedEngine(sampler, clock)
+    decode = decoder(loaded.tokenizer, loaded.stop_token_ids)
+    decode_whole = partial(loaded.tokenizer.decode, skip_special_tokens=False)
     world = World(
         problems=ShuffledPrompts(train.prompts, config.seed),
         environment=SingleTurn(
             engine,
             TimedVerifier(task.verifier, clock),
-            decoder(loaded.tokenizer, loaded.stop_token_ids),
+            decode,
             max_new_tokens=config.max_new_tokens,
             seed=config.seed,
             max_context_tokens=context_tokens(loaded.model.config),
             answered=task.has_answer,
+            read=partial(read_with_thinking, decode=decode, decode_whole=decode_whole),
         ),
         engine=engine,
         learner=learner,
@@ -122,7 +124,8 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
         seed=config.seed,
         clock=clock,
     )
-    judges = build_judges(config, loaded, learner, engine, train.prompts, folders)
+    # Whoever asks a critic measures that: the engine below must not do so again.
+    judges = build_judges(config, loaded, learner, sampler, train.prompts, folders)
     return Assembly(
         config=config,
         world=world,
@@ -135,7 +138,7 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
         num_unknown=train.num_unknown + held_out.num_unknown,
         context_tokens=context_tokens(loaded.model.config),
         tokenizer=loaded.tokenizer,
-        decode=partial(loaded.tokenizer.decode, skip_special_tokens=False),
+        decode=decode_whole,
     )
 
 

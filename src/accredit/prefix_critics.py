@@ -10,7 +10,7 @@ from accredit.critics.prefix_configs import ExactConfig, PromptedConfig
 from accredit.critics.prompted import PromptedCritic
 from accredit.critics.questions import Questions, template_named
 from accredit.critics.value_head import ValueHeadCritic
-from accredit.engines.models import Pretrained
+from accredit.engines.models import Pretrained, context_tokens
 from accredit.learner.learner import Learner
 from accredit.protocols import Engine, PrefixCritic
 from accredit.tasks.configs import WalkConfig
@@ -27,7 +27,8 @@ def prefix_critic_of(
 ) -> PrefixCritic | None:
     """The critic that AC2 asks; None for algorithms without one.
 
-    `head` is the value head, where the section has one.
+    `engine` samples from the policy for it, untimed; `head` is the value head, where
+    the section has one.
 
     Raises:
         ValueError: the template and the model, or the task, do not fit.
@@ -72,6 +73,7 @@ def prompted_critic(
         max_new_tokens=config.max_new_tokens,
         grid_size=section.grid_size,
         chat=config.sampling.chat,
+        max_context_tokens=context_tokens(loaded.model.config),
     )
     return PromptedCritic(
         learner.model if is_tied else copy.deepcopy(learner.model),
@@ -81,6 +83,8 @@ def prompted_critic(
         grid_size=section.grid_size,
         target_rounding=section.target_rounding,
         micro_batch_tokens=config.learner.micro_batch_tokens,
+        max_batch_tokens=config.engine.max_batch_tokens,
+        max_batch_rows=config.engine.max_batch_rows,
         max_consecutive_skips=config.learner.max_consecutive_skips,
         is_tied=is_tied,
         tokenizer=loaded.tokenizer,

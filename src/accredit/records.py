@@ -113,6 +113,8 @@ class CriticUpdate:
     """L2 distance that its steps moved the weights; None where nobody measured it."""
     num_left_out: int = 0
     """Attempts that did not fit the critic's context."""
+    num_nonfinite: int = 0
+    """Of the skipped steps, those whose loss or gradient was not finite."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,9 @@ class Valuation:
     """Reward units; None where it gave no valid answer, which is not 0."""
     flops: float = 0.0
     """Of reading the attempts and of what it wrote."""
+    left_out: tuple[bool, ...] = ()
+    """True where an attempt had no room for the question, so that its missing value is
+    no error of the critic; empty where all had."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +157,9 @@ class Routing:
     """Of rollouts that ran on: its value where they would have been stopped."""
     border_reached: Bool[Tensor, " rollout"]
     """True where a rollout that ran on would have been stopped."""
+    inclusion: Float[Tensor, " group"]
+    """Probability of an audit, of ready groups; 1 of all that ran to their end anyway.
+    """
     refill: tuple[Group, ...] = ()
     """Fresh rollouts for later steps, which this step does not learn from."""
     num_problems: int = 0
@@ -249,3 +257,7 @@ class Record:
     where every verified rollout has its own."""
     routing: Routing | None = None
     """None where every rollout runs to its end."""
+    clip_bounds: tuple[float, float] | None = None
+    """(clip_low, clip_high) of this step's update; None where they never move."""
+    start_entropy: float | None = None
+    """Mean entropy of a token that the clip is moved by, nats; None where none is."""

@@ -38,7 +38,7 @@ from accredit.records import Cost, Record, State
 from accredit.reports.alarms import PATIENCE, new_warning_lines
 from accredit.reports.environment import environment
 from accredit.reports.evaluation import EvalResult, evaluation
-from accredit.reports.metrics import step_metrics
+from accredit.reports.metrics import last_fault, num_judged, step_metrics
 from accredit.reports.page import write_report
 from accredit.reports.progress import TrainingProgress, final_table
 from accredit.reports.rollouts import rollout_rows
@@ -164,17 +164,15 @@ class Session:
 
     def _stop_where_nothing_is_verified(self, record: Record) -> None:
         limit = self.config.max_invalid_share
-        recent = self.history[-PATIENCE:]
+        recent = [row for row in self.history if num_judged(row) > 0][-PATIENCE:]
         broken = [
-            row["count/rewards_invalid"] >= limit * row["count/rollouts_drawn"]
-            for row in recent
+            row["count/rewards_invalid"] >= limit * num_judged(row) for row in recent
         ]
         if len(recent) == PATIENCE and all(broken):
-            reasons = [v.reason for g in record.groups for v in g.verdicts if v.reason]
             raise TooManyInvalid(
-                f"at most {1 - limit:.0%} of the rollouts had a reward in "
+                f"at most {1 - limit:.0%} of the judged rollouts had a reward in "
                 f"{PATIENCE} steps in a row (max_invalid_share = {limit}); the last "
-                f"reason was: {reasons[-1] if reasons else 'none given'}"
+                f"reason was: {last_fault(record)}"
             )
 
 

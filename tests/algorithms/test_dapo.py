@@ -47,6 +47,7 @@ def test_b171_all_equal_rewards_end_in_a_counted_skip():
     assert record.counts == {
         "groups_rejected": 6,
         "rollouts_drawn": 12,
+        "rollouts_judged": 12,
         "rewards_invalid": 0,
         "updates_skipped": 1,
     }

@@ -106,6 +106,8 @@ def test_a_failed_judge_masks_its_rollout_or_pays_nothing(mode, expected, verifi
     _, record, _ = stepped(rewards, unverified=mode)
     assert row_advantages(record) == pytest.approx(expected, abs=1e-6)
     assert record.batch.verified.tolist() == verified
+    # What it is worth in training is no outcome that a critic is measured by.
+    assert record.outcome_known.tolist() == [True, False, True]
     assert record.counts["rewards_invalid"] == 1
 
 
@@ -125,4 +127,16 @@ def test_refilled_rollouts_are_paid_and_counted():
     assert record.cost.tokens_generated == 11
     assert record.cost.num_verifications == 4
     assert record.counts["rollouts_drawn"] == 4
+    assert record.counts["rollouts_judged"] == 4
     assert memory.stored[1][1:] == ("h", 0.0)
+
+
+def test_a_step_says_which_clip_it_had_and_what_moves_it():
+    """.28 and the offset of .06; H is of the refill, which began at the prompt."""
+    _, record, memory = stepped()
+    assert record.clip_bounds == pytest.approx((0.2, 0.34))
+    assert record.start_entropy == 0.0
+    assert memory.offset == pytest.approx(0.08)
+    _, record, _ = stepped(entropy_control=False)
+    assert record.clip_bounds == pytest.approx((0.2, 0.28))
+    assert record.start_entropy is None

@@ -14,9 +14,11 @@ from critic_cases import same
 from torch import Tensor
 
 from accredit.critics.prefix_configs import PromptedConfig
-from accredit.critics.prompted import CARD_FILE, PromptedCritic, padded
+from accredit.critics.prompted import PromptedCritic, padded
+from accredit.critics.prompted_card import CARD_FILE
 from accredit.critics.questions import Questions, template_named
 from accredit.engines.models import Pretrained, load_model
+from accredit.engines.module_decoder import ModuleDecoder
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.functional.flops import ModelShape, decode_flops, prefill_flops
 from accredit.protocols import PrefixCritic
@@ -271,7 +273,60 @@ def test_what_does_not_fit_is_not_valued(
     assert (first, third) == (None, None)
     assert second is not None
     critic.model.config.max_position_embeddings = length + 3
-    assert critic.values([fits]) == replace(critic.values([]), values=(None,))
+    nothing = replace(critic.values([]), values=(None,), left_out=(True,))
+    assert critic.values([fits]) == nothing
+
+
+@pytest.mark.parametrize("readout", ["greedy", "expectation"])
+def test_without_room_for_the_reference_the_plain_question_is_asked(
+    packaged: Pretrained, build: Build, readout: str
+):
+    critic = build({"readout": readout})
+    attempt = attempt_of(packaged, "S20G47", "R21", "D30U21D30")
+    plain = replace(attempt, reference=None)
+    short = len(critic.questions.context(attempt, False))
+    shown, unshown = critic.values([attempt]), critic.values([plain])
+    assert shown != unshown
+    assert shown.left_out == (False,)
+    critic.model.config.max_position_embeddings = short + 4
+    assert critic.values([attempt]) == unshown
+    critic.model.config.max_position_embeddings = short + 3
+    assert critic.values([plain, attempt]).left_out == (True, True)
+
+
+def test_no_valid_answer_is_not_left_out(packaged: Pretrained, build: Build):
+    """It is the critic's own error, and the longer attempt's is not."""
+    engine = Speaker(packaged.tokenizer("maybe")["input_ids"])
+    critic = build(engine=engine)
+    fits = attempt_of(packaged, "S20G47", "R21")
+    length = len(critic.questions.context(fits, False))
+    critic.model.config.max_position_embeddings = length + 4
+    said = critic.values([attempt_of(packaged, "S20G47", "R21R22"), fits])
+    assert (said.values, said.left_out) == ((None, None), (True, False))
+    assert len(engine.requests) == 1
+
+
+@pytest.mark.parametrize("readout", ["greedy", "expectation"])
+def test_it_reads_no_more_at_once_than_it_is_let(
+    packaged: Pretrained, build: Build, readout: str, monkeypatch: pytest.MonkeyPatch
+):
+    """One attempt a batch, whatever the read-out, and the same values."""
+    attempts = [attempt_of(packaged, "S20G47", "R21" * n) for n in (1, 2, 3)]
+    rows: list[int] = []
+    prefill = ModuleDecoder.prefill
+
+    def counted(decoder: ModuleDecoder, prompts: Any) -> Any:
+        rows.append(len(prompts))
+        return prefill(decoder, prompts)
+
+    monkeypatch.setattr(ModuleDecoder, "prefill", counted)
+    found = []
+    for most in (256, 1):
+        rows.clear()
+        critic = build({"readout": readout}, is_tied=False, max_batch_rows=most)
+        found.append(critic.values(attempts).values)
+        assert rows == ([3] if most == 256 else [1, 1, 1])
+    assert found[0] == pytest.approx(found[1], abs=1e-6)
 
 
 def test_a_reference_is_shown_where_there_is_one(packaged: Pretrained, build: Build):
@@ -320,7 +375,6 @@ def test_the_gradient_is_that_of_the_plain_formula(
     [
         ({"both_prompts": False}, [(0, True), (1, False)]),
         ({"reference": "none"}, [(0, False), (1, False)]),
-        ({"reference": "none", "both_prompts": False}, [(0, False), (1, False)]),
     ],
 )
 def test_one_prompt_has_all_the_weight(

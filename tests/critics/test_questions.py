@@ -96,6 +96,27 @@ def test_a_context_begins_with_the_sampled_ids(written: list[int], stopped: bool
     assert asked_ids == ids(TOKENIZER, expected)
 
 
+@pytest.mark.parametrize(
+    ("context", "num_prompt", "num_written", "left"),
+    [
+        (None, 5, 10, 50),
+        (100, 5, 10, 50),
+        (40, 5, 10, 25),
+        (15, 5, 10, 0),
+        (9, 5, 5, 0),
+    ],
+)
+def test_what_is_left_is_bounded_by_budget_and_context(
+    context: int | None, num_prompt: int, num_written: int, left: int
+):
+    """min(60 - written, context - prompt - written)."""
+    questions = asked(TOKENIZER, max_context_tokens=context)
+    prompt = Prompt(PROBLEM, (5,) * num_prompt)
+    ids_asked = questions.context(Attempt(prompt, (6,) * num_written), False)
+    text = TOKENIZER.decode(ids_asked[num_prompt + num_written :])
+    assert text == f"<|end|><|user|>?{left}<|end|><|assistant|>v"
+
+
 TOKENIZER = bytes_with()
 SHARED = asked(TOKENIZER)
 

@@ -169,6 +169,31 @@ def test_whether_an_answer_is_there_is_asked_of_the_text():
     assert asked == [("p0", "ab"), ("p0", "abc")]
 
 
+def test_a_thought_that_looks_like_an_answer_ends_no_episode():
+    """The task is asked about what `read` makes of prompt and completion."""
+    seen = []
+
+    def read(prompt_ids, written):
+        seen.append((tuple(prompt_ids), text_of(written)))
+        return "<think>" + text_of(written)
+
+    def answered(problem, text):
+        return "g" in text and not text.startswith("<think>")
+
+    world = spoken_world(lambda *_: "agab", answered=answered)
+    opening = Opening(ONE, ids("b"), 3)
+    for environment, reason in (
+        (world.environment, StopReason.ENVIRONMENT),
+        (replace(world.environment, read=read), StopReason.CHUNK),
+    ):
+        (group,) = environment.continue_from([opening], 1, SAMPLING, ("t",))
+        assert group.rollouts[0].stop_reason is reason
+        assert environment.has_answer(ONE, ids("bag")) is (
+            reason is not StopReason.CHUNK
+        )
+    assert seen == [(ONE.token_ids, "baga"), (ONE.token_ids, "bag")]
+
+
 def test_a_chunk_holds_a_token_or_more():
     with pytest.raises(ValueError, match="a chunk must hold a token or more, got 0"):
         Opening(ONE, (), 0)

@@ -75,6 +75,7 @@ def routing(**changes) -> Routing:
             "endpoint_values": torch.tensor([NAN, NAN, 0.4, NAN, NAN, NAN, 0.6, NAN]),
             "border_values": torch.tensor([NAN] * 4 + [0.75, 0.25] + [NAN] * 2),
             "border_reached": torch.tensor([False] * 4 + [True] * 2 + [False] * 2),
+            "inclusion": torch.tensor([3.0, 1.0, 1.0, 1.0]).double() / 3,
             "num_problems": 10,
             "num_ready": 3,
             "num_flipped": 2,

@@ -10,10 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from routed_record import routing
 from synthetic_run import collated, problem_prompt, rollout, synthetic_record
 
 from accredit.records import Cost, Credit, PolicyUpdate, Record, State
-from accredit.reports.metrics import is_timing, step_metrics
+from accredit.reports.metrics import (
+    is_timing,
+    last_fault,
+    num_judged,
+    step_metrics,
+)
 from accredit.types import Group, StopReason, Verdict
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -104,6 +110,20 @@ def test_clip_share_counts_both_sides_of_asymmetric_bounds():
     metrics = step_metrics(record, State(), clip_bounds=(0.2, 0.28))
     assert metrics["policy/clip_share"] == pytest.approx(0.5)
     assert "policy/clip_share" not in step_metrics(record, State())
+
+
+def test_clip_share_is_by_the_bounds_of_the_step():
+    """1 + .28 - .08 here: 1.27 is clipped as well."""
+    record = small_record([1.0], [4])
+    row = [math.log(r) - 1 for r in (0.79, 0.81, 1.27, 1.29)]
+    record = with_policy(record, logprobs=sampled_columns(record, [row]))
+    moved = replace(record, clip_bounds=(0.2, 0.2), start_entropy=0.5)
+    metrics = step_metrics(moved, State(), clip_bounds=(0.2, 0.28))
+    assert metrics["policy/clip_share"] == pytest.approx(0.75)
+    assert metrics["policy/clip_high"] == 0.2
+    assert metrics["ac2/start_entropy"] == 0.5
+    plain = step_metrics(record, State(), clip_bounds=(0.2, 0.28))
+    assert not {"policy/clip_high", "ac2/start_entropy"} & set(plain)
 
 
 def test_b176_padding_never_enters_a_token_mean():
@@ -324,6 +344,31 @@ def test_only_the_clock_is_timing(record):
     }
 
 
+def test_what_was_stopped_on_purpose_was_not_judged():
+    assert num_judged({"count/rollouts_drawn": 8, "count/rollouts_judged": 3}) == 3
+    assert num_judged({"count/rollouts_drawn": 8}) == 8
+
+
+def test_the_last_fault_is_no_chunk_border_and_may_be_a_refills():
+    record = small_record([None, 0.5, None], [2, 2, 2])
+    (group,) = record.groups
+    stopped = replace(group.rollouts[2], stop_reason=StopReason.CHUNK)
+    verdicts = (
+        Verdict(None, "the judge is down"),
+        Verdict(0.5, "half of it"),
+        Verdict(None, "stopped"),
+    )
+    group = replace(group, rollouts=(*group.rollouts[:2], stopped), verdicts=verdicts)
+    record = replace(record, groups=(group,))
+    assert last_fault(record) == "the judge is down"
+    assert last_fault(small_record([0.5], [2])) == "none given"
+    fresh = replace(
+        group, rollouts=group.rollouts[:1], verdicts=(Verdict(None, "still down"),)
+    )
+    refilled = replace(record, routing=routing(refill=(fresh,)))
+    assert last_fault(refilled) == "still down"
+
+
 def documented_keys(title: str) -> set[str]:
     section = DOCUMENT.read_text(encoding="utf-8").split(f"## {title}")[1]
     section = section.split("\n## ")[0]
@@ -344,7 +389,8 @@ def family(key: str) -> str:
 
 def test_every_key_is_documented_and_every_documented_key_exists(record):
     state = State(step=1, counters={"skipped_steps": 0})
-    emitted = step_metrics(record, state, clip_bounds=(0.2, 0.28))
+    moved = replace(record, clip_bounds=(0.2, 0.28), start_entropy=0.3)
+    emitted = step_metrics(moved, state)
     assert {family(key) for key in emitted} == documented_keys("Every step")
 
 

@@ -143,6 +143,41 @@ def test_pitfall_7_the_audit_lane_is_unbiased(data):
     assert np.mean(found) == pytest.approx(np.mean(rewards), abs=1e-9)
 
 
+@given(
+    rewards=st.lists(st.floats(0.0, 1.0), min_size=4, max_size=4),
+    chances=st.lists(st.integers(1, 9), min_size=3, max_size=3),
+)
+@settings(max_examples=25, deadline=None)
+def test_the_audit_lane_is_unbiased_whatever_the_shares(rewards, chances):
+    """One audit of three ready groups, some of them audited less than others."""
+    found = 0.0
+    inclusion = torch.tensor([1.0, *(chance / sum(chances) for chance in chances)])
+    for audited in (1, 2, 3):
+        record = routed_record(audited=torch.arange(4) == audited, inclusion=inclusion)
+        for group in (0, audited):
+            record = with_rewards(record, group, [rewards[group]] * 2)
+        assert record.routing is not None
+        mean = audited_reward(Routed(record, record.routing))
+        assert mean is not None
+        found += float(inclusion[audited]) * mean
+    assert found == pytest.approx(np.mean(rewards), abs=1e-6)
+
+
+def test_an_audit_counts_by_its_share_and_one_without_verdict_by_the_others():
+    """Groups 1 and 2 were audited, by 1/2 and 1/4: 1 + 2 x + 4 y of four."""
+    routed = {
+        "audited": torch.tensor([False, True, True, False]),
+        "inclusion": torch.tensor([1.0, 0.5, 0.25, 0.5]),
+        "asked": torch.tensor([False] * 6 + [True] * 2),
+    }
+    record = with_rewards(routed_record(**routed), 1, [0.75, 0.25])
+    expected = (0.5 + 2 * 0.5 + 4 * 0.25) / 4
+    assert metrics_of(record)["ac2/reward_audited"] == pytest.approx(expected)
+    lost = with_rewards(record, 1, [None, None])
+    expected = (0.5 + (2 + 4) * 0.25) / 4
+    assert metrics_of(lost)["ac2/reward_audited"] == pytest.approx(expected)
+
+
 def test_who_was_valued_and_who_only_asked(metrics):
     assert metrics["critic/valued_share"] == pytest.approx(3 / 8)
     assert metrics["ac2/valued_share"] == pytest.approx(2 / 8)

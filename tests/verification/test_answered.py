@@ -10,6 +10,8 @@ from accredit.verification.answered import (
     answer_finder,
     has_block,
     has_box,
+    opens_thinking,
+    read_with_thinking,
 )
 
 PROBLEM = Problem("p", (Message("user", "?"),))
@@ -73,6 +75,71 @@ def test_a_box_counts_when_it_is_closed_and_not_a_thought(text, found):
 def test_a_block_counts_when_it_is_complete_and_not_a_thought(text, found):
     assert has_block(PROBLEM, text, tag="proof") is found
     assert answer_finder("proof")(PROBLEM, text) is found
+
+
+@pytest.mark.parametrize(
+    ("text", "opens"),
+    [
+        ("", False),
+        ("user: prove it. assistant:", False),
+        ("assistant: <think>\n", True),
+        ("assistant: <think>\n\n</think>\n", False),
+        ("think in <think> and </think>. assistant: <think>\n", True),
+        ("think in <think> and </think>. assistant:", False),
+        ("</think>", False),
+        ("</think> <think>", True),
+    ],
+)
+def test_a_prompt_may_open_the_thinking_part(text, opens):
+    assert opens_thinking(text) is opens
+
+
+SPECIAL = str.maketrans("", "", "{}")
+
+
+def read_of(asked, written):
+    """One character a token; curly brackets are special tokens, shown as tags."""
+
+    def shown(ids):
+        text = "".join(map(chr, ids))
+        return text.replace("{", "<think>").replace("}", "</think>")
+
+    return read_with_thinking(
+        [ord(letter) for letter in asked],
+        [ord(letter) for letter in written],
+        decode=lambda many: ["".join(map(chr, ids)).translate(SPECIAL) for ids in many],
+        decode_whole=shown,
+    )
+
+
+def test_a_completion_is_read_behind_the_tag_of_its_prompt():
+    assert read_of("ab", "cd") == "cd"
+    assert read_of("ab{", "cd") == "<think>cd"
+    assert read_of("ab{", "cd}ef") == "<think>cd</think>ef"
+    assert read_of("ab{}", "cd") == "cd"
+    assert read_of("ab", "{cd}ef") == "<think>cd</think>ef"
+    assert read_of("ab", "cd}ef") == "cd</think>ef"
+
+
+@pytest.mark.parametrize("thought", [r"so \boxed{4}?", "<proof> and </proof> go round"])
+def test_a_thought_whose_tag_the_prompt_opened_is_no_answer(thought):
+    """A template of a thinking model: the completion has no tag until it ends."""
+
+    def text(written):
+        return read_with_thinking(
+            list(b"assistant: <think>"),
+            list(written.encode()),
+            decode=lambda many: [bytes(ids).decode() for ids in many],
+            decode_whole=lambda ids: bytes(ids).decode(),
+        )
+
+    for finder, answer in (
+        (answer_finder(""), r"It is \boxed{4}."),
+        (answer_finder("proof"), "<proof>x</proof>"),
+    ):
+        assert not finder(PROBLEM, text(thought))
+        assert not finder(PROBLEM, text(f"{thought}</think> wait"))
+        assert finder(PROBLEM, text(f"{thought}</think>{answer}"))
 
 
 def test_a_tag_is_taken_by_the_letter():

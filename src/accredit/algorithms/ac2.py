@@ -32,7 +32,6 @@ Differs from the paper:
   kinds of critics are ours or the paper's ablations.
 """
 
-import math
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -66,6 +65,7 @@ from accredit.algorithms.replay_configs import AC2Config
 from accredit.algorithms.replay_memory import CriticMemory, ReplayMemory
 from accredit.algorithms.replay_parts import (
     remembered,
+    replay_bounds,
     replay_objective,
     start_entropy,
 )
@@ -114,7 +114,8 @@ class AC2:
                 state,
                 world,
                 grid=self.grid,
-                chunk_of=partial(self.chunk_of, known),
+                chunk=self.chunk,
+                num_chunks_of=partial(self.num_chunks_of, known),
                 audit_share_of=partial(self.audit_share_of, known),
             )
             values = self.valued(visit, known, world)
@@ -156,12 +157,14 @@ class AC2:
                 self.shown(visit, known),
                 len(world.problems.prompts),
             ),
+            clip_bounds=replay_bounds(config, replay.entropy_offset),
+            start_entropy=entropy,
             memory={**memory, "critic": after.to_json()},
         )
 
-    def chunk_of(self, known: CriticMemory, problem_id: str) -> int:
-        """Tokens of a problem's chunks."""
-        return self.chunk
+    def num_chunks_of(self, known: CriticMemory, problem_id: str) -> int:
+        """Chunks after which a ready problem is stopped."""
+        return 1
 
     def audit_share_of(self, known: CriticMemory, problem_id: str) -> float:
         """Share of a ready problem's slots that are audited."""
@@ -229,7 +232,7 @@ class AC2:
         found = gate_visits(config, visit, values, worth, known)
         gate, _, _ = self.gate.after(known.gate, found)
         stepped = update is not None and not config.joint_loss
-        finite = update is None or all(map(math.isfinite, update.losses))
+        finite = update is None or update.num_nonfinite == 0
         rate, breaches = critic_rate(
             known.learning_rate,
             known.breaches,
@@ -252,7 +255,7 @@ class AC2:
             gate=gate,
             learning_rate=rate,
             breaches=breaches,
-            spreads=spreads_after(known.spreads, visit, worth),
+            spreads=spreads_after(known.spreads, visit, values),
         )
 
 

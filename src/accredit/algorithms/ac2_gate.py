@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import torch
+
 from accredit.algorithms import ac2_visit
 from accredit.algorithms.ac2_visit import Values
 from accredit.algorithms.ac2_worth import Worth
@@ -22,7 +24,7 @@ def gate_of(config: GateConfig) -> Gate:
         require_bank=config.require_bank,
         require_nonzero=config.require_nonzero,
         standard_errors=config.standard_errors,
-        min_visits=config.min_visits,
+        min_errors=config.min_errors,
         revocable=config.revocable,
     )
 
@@ -41,7 +43,7 @@ def gate_visits(
     against_rewards = config.gate.error_against == "rewards"
     counted = worth.reward_errors if against_rewards else worth.errors
     problems = [route.slot.prompt.problem.id for route in visit.routes]
-    spoke = said_more_than_nothing(visit, values)
+    spoke = said_more_than_nothing(visit, values, config.grid_size)
     visits: list[Visit] = []
     for problem in dict.fromkeys(problems):
         groups = [g for g, name in enumerate(problems) if name == problem]
@@ -63,26 +65,38 @@ def known_numbers(numbers: list[float]) -> tuple[float, ...]:
     return tuple(number for number in numbers if number == number)
 
 
-def said_more_than_nothing(visit: ac2_visit.Visit, values: Values) -> list[bool]:
-    """Of each group, whether the critic said anything but 0 of it."""
+def said_more_than_nothing(
+    visit: ac2_visit.Visit, values: Values, grid_size: int
+) -> list[bool]:
+    """Of each group, whether the critic said more than 0 of it, read on the grid.
+
+    A mean over the grid, or a head, never says 0 itself.
+    """
     group_index = visit.batch.group_index
-    rows = (values.endpoints.nan_to_num(0.0) != 0) | (
-        values.borders.nan_to_num(0.0) != 0
+    least = 0.5 / (grid_size - 1)
+    rows = (values.endpoints.nan_to_num(0.0) > least) | (
+        values.borders.nan_to_num(0.0) > least
     ).any(1)
-    spoke = values.prefixes.nan_to_num(0.0) != 0
+    spoke = values.prefixes.nan_to_num(0.0) > least
     return [bool(spoke[g] or rows[group_index == g].any()) for g in range(len(spoke))]
 
 
 def spreads_after(
-    spreads: Spreads, visit: ac2_visit.Visit, worth: Worth
+    spreads: Spreads, visit: ac2_visit.Visit, values: Values
 ) -> dict[str, tuple[int, float]]:
-    """Variances of this step's endpoints added to those known of each problem."""
+    """Variances among siblings of V one chunk on, added to those of each problem.
+
+    Of stopped rollouts a longer chunk's is shared among its chunks, because credit
+    adds up.
+    """
     after = dict(spreads)
+    first = values.borders[:, 0]
+    ends = torch.where(values.endpoints.isnan(), first, values.endpoints)
     for group, route in enumerate(visit.routes):
-        members = (visit.batch.group_index == group) & worth.valid
-        if int(members.sum()) < 2:
+        found = ends[(visit.batch.group_index == group) & ~ends.isnan()]
+        if len(found) < 2:
             continue
         count, total = after.get(route.slot.prompt.problem.id, (0, 0.0))
-        variance = float(worth.endpoints[members].var())
+        variance = float(found.var()) / route.num_chunks
         after[route.slot.prompt.problem.id] = (count + 1, total + variance)
     return after

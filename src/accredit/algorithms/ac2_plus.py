@@ -62,10 +62,12 @@ class AC2Plus(AC2):
         track = known.gate.tracks.get(problem_id)
         count, total = known.spreads.get(problem_id, (0, 0.0))
         if signal is None or track is None or not track.num_errors or not count:
-            return self.chunk
+            return 1
         error, variance = track.total / track.num_errors, total / count
-        wanted = (signal * error) ** 2 / max(variance, 1e-6)
-        return self.chunk * min(self.config.max_chunks, max(1, math.ceil(wanted)))
+        if variance == 0.0:
+            return 1
+        wanted = (signal * error) ** 2 / variance
+        return min(self.config.max_chunks, max(1, math.ceil(wanted - 1e-9)))
 
     def audit_share_of(self, known: CriticMemory, problem_id: str) -> float:
         """The share, halved with every `audit_half_life` audits of the problem."""
@@ -132,7 +134,8 @@ class AC2Plus(AC2):
                 cost = forward_cost(visit.batch, world.shape, num_passes=2)
             found = lessons_of(visit, targets)
             if config.border_lessons:
-                found += self._border_lessons(visit, state, world)
+                # The oldest go first: a group's lesson outlives a rollout's.
+                found = [*self._border_lessons(visit, state, world), *found]
             return found, cost
 
         return teach
@@ -140,14 +143,23 @@ class AC2Plus(AC2):
     def _border_lessons(
         self, visit: Visit, state: State, world: World
     ) -> list[StoredLesson]:
-        """One drawn border of each judged rollout that ran on, with its reward."""
+        """One drawn border of one judged rollout of each group that ran on.
+
+        One a group, or they would push the groups' own lessons out of the buffer.
+        """
         found: list[StoredLesson] = []
-        for row, rollout in enumerate(visit.rollouts):
-            route = visit.routes[int(visit.batch.group_index[row])]
+        taught: set[int] = set()
+        order = generator(world.seed, "border lessons", state.step)
+        for row in order.permutation(len(visit.rollouts)).tolist():
+            rollout, group = visit.rollouts[row], int(visit.batch.group_index[row])
+            route = visit.routes[group]
             written, start = rollout.completion_ids, num_replayed(rollout)
             ends = range(start + route.border, len(written), route.border)
             if route.is_stopped or not bool(visit.batch.verified[row]) or not ends:
                 continue
+            if group in taught:
+                continue
+            taught.add(group)
             target = visit.batch.rewards[row : row + 1]
             if self.target_grid is not None:
                 target = on_grid(target, self.target_grid)

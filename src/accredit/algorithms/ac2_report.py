@@ -13,6 +13,9 @@ from accredit.critics.readiness import GateState
 from accredit.records import Cost, PolicyUpdate, Routing
 from accredit.world import World, rollout_cost, valuation_cost
 
+ADDED_UP = ("rollouts_drawn", "rollouts_judged", "rewards_invalid")
+"""Counts of a step that refilled rollouts are in as well."""
+
 
 def routing_of(
     visit: Visit,
@@ -36,6 +39,7 @@ def routing_of(
         endpoint_values=values.endpoints,
         border_values=values.borders[:, 0],
         border_reached=values.reached[:, 0],
+        inclusion=torch.tensor([route.inclusion for route in visit.routes]),
         refill=visit.refill.groups,
         num_problems=num_problems,
         num_ready=after.gate.num_ready,
@@ -64,9 +68,9 @@ def step_tally(
     fresh = step_counts(Drawn(visit.refill.groups), None)
     update = turn.update
     return {
-        "rollouts_drawn": own["rollouts_drawn"] + fresh["rollouts_drawn"],
-        "rewards_invalid": own["rewards_invalid"] + fresh["rewards_invalid"],
+        **{key: own[key] + fresh[key] for key in ADDED_UP},
         "critic_answers_invalid": values.num_invalid,
+        "questions_left_out": values.num_left_out,
         "lessons_left_out": update.num_left_out if update else 0,
         "critic_updates_skipped": update.num_skipped if update else 1,
         "critic_rate_halved": int(after.learning_rate < known.learning_rate),

@@ -18,6 +18,7 @@ from torch import Tensor
 from accredit.algorithms.ac2_visit import Visit
 from accredit.algorithms.replay_configs import AC2Config
 from accredit.algorithms.replay_memory import CriticMemory
+from accredit.critics.prefix_configs import PromptedConfig
 from accredit.protocols import Interlude, Objective, PrefixCritic
 from accredit.randomness import generator, keyed_seed
 from accredit.records import Cost, CriticUpdate, PolicyUpdate, State
@@ -67,6 +68,10 @@ class CriticTurn:
         """Learning rate of the critic's steps."""
         return self.memory.learning_rate
 
+    def store(self) -> None:
+        """Adds this step's lessons and learns nothing."""
+        self._drawn()
+
     def add_gradient(self) -> None:
         """The same without a step: the policy's optimizer takes it."""
         drawn = self._drawn()
@@ -100,6 +105,7 @@ def merged(updates: Sequence[CriticUpdate]) -> CriticUpdate:
         train_flops=math.fsum(u.train_flops for u in updates),
         displacement=math.fsum(moves) if moves else None,
         num_left_out=sum(u.num_left_out for u in updates),
+        num_nonfinite=sum(u.num_nonfinite for u in updates),
     )
 
 
@@ -130,11 +136,12 @@ def reference_of(
 
     None of a failed rollout is ever shown.
     """
-    mode = getattr(config.critic, "reference", "none")
-    if mode == "none":
+    options = config.critic
+    if not isinstance(options, PromptedConfig) or options.reference == "none":
         return None
     banked = memory.bank.reference(problem_id)
-    return source if mode == "source" and source is not None else banked
+    shows_source = options.reference == "source" and source is not None
+    return source if shows_source else banked
 
 
 def updated(
@@ -158,7 +165,7 @@ def updated(
     due = 0 if config.order == "actor_critic_actor" else last
 
     def after_step(index: int) -> None:
-        if index == due and not turn.is_done:
+        if index == due and not turn.is_done and not config.joint_loss:
             turn.take()
 
     def add_gradient(index: int) -> None:
@@ -168,9 +175,12 @@ def updated(
     seed = keyed_seed(world.seed, "minibatches", state.step)
     interlude = Interlude(add_gradient, after_step)
     with world.clock.measure("update"):
-        return world.learner.update_policy(
+        policy = world.learner.update_policy(
             batch, advantages, objective, seed, interlude
         )
+    if not turn.is_done:
+        turn.store()
+    return policy
 
 
 def lessons_of(visit: Visit, targets: Float[Tensor, " group"]) -> list[StoredLesson]:

@@ -8,7 +8,8 @@ Numbers of steps are those of section 3 of our page on Wen et al. 2026,
 arXiv:2609.39247. Nothing here takes a gradient step.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,12 +45,18 @@ class Route:
     slot: Slot
     border: int
     """New tokens after which it is stopped, or would be."""
+    num_chunks: int = 1
+    """Chunks up to there."""
     is_ready: bool = False
     """Whether the critic is trusted with its problem."""
     is_audited: bool = False
     """Whether it runs to its end although it is ready."""
     is_stopped: bool = False
     """Whether it is stopped at the border."""
+    is_alone: bool = False
+    """Whether it is one of several prefixes of a slot, with a continuation each."""
+    inclusion: float = 1.0
+    """Probability that it ran to its end, given who was ready."""
     group_size: int = 1
 
 
@@ -70,12 +77,6 @@ class Visit:
     def rollouts(self) -> list[Rollout]:
         """Of all groups, in the order of the batch."""
         return [rollout for group in self.groups for rollout in group.rollouts]
-
-    @property
-    def row_routes(self) -> list[Route]:
-        """The route of each row of the batch."""
-        pairs = zip(self.routes, self.groups, strict=True)
-        return [route for route, group in pairs for _ in group.rollouts]
 
     @property
     def asked(self) -> Bool[Tensor, " rollout"]:
@@ -100,10 +101,13 @@ class Values:
     flops: float
     num_questions: int
     num_invalid: int
+    left_out: Bool[Tensor, " group"]
+    """True where the question about a prefix did not fit the critic's context."""
+    num_left_out: int
 
 
 ChunkRule = Callable[[str], int]
-"""Problem id -> tokens of its chunks."""
+"""Problem id -> chunks after which it is stopped."""
 AuditRule = Callable[[str], float]
 """Problem id -> its share of audits."""
 
@@ -116,7 +120,8 @@ def rolled_out(
     world: World,
     *,
     grid: int,
-    chunk_of: ChunkRule,
+    chunk: int,
+    num_chunks_of: ChunkRule,
     audit_share_of: AuditRule,
 ) -> Visit:
     """Steps 1 to 4: draw, cut, route, continue."""
@@ -124,21 +129,26 @@ def rolled_out(
     start = state.num_drawn + refill.num_drawn
     sources, num_fresh = drawn_sources(config, replay.replay, state, world, start)
     is_ready = [critic.gate.ready(source.prompt.problem.id) for source in sources]
-    audited = audited_slots(config, sources, is_ready, audit_share_of, state, world)
+    chances = audit_chances(config, sources, is_ready, audit_share_of)
+    audited = audited_slots(chances, generator(world.seed, "audits", state.step))
     routes: list[Route] = []
     for number, source in enumerate(sources):
         draw = generator(world.seed, "cuts", state.step, number)
+        num_chunks = num_chunks_of(source.prompt.problem.id)
         alone = config.grouping == "prefixes" and is_ready[number]
         for _ in range(config.group_size if alone else 1):
             routes.append(
                 Route(
                     slot=cut_slot(config, source, grid, draw),
-                    border=chunk_of(source.prompt.problem.id),
+                    border=chunk * num_chunks,
+                    num_chunks=num_chunks,
                     is_ready=is_ready[number],
                     is_audited=number in audited,
                     is_stopped=is_ready[number]
                     and number not in audited
                     and config.ready_lambda == 0.0,
+                    is_alone=alone,
+                    inclusion=chances.get(number, 1.0),
                     group_size=1 if alone else config.group_size,
                 )
             )
@@ -152,25 +162,42 @@ def rolled_out(
     )
 
 
-def audited_slots(
+def audit_chances(
     config: AC2Config,
     sources: Sequence[Source],
     is_ready: Sequence[bool],
     share_of: AuditRule,
-    state: State,
-    world: World,
-) -> set[int]:
-    """Step 3: of the n ready slots, ceil(n / 4) at a share of a quarter for all."""
-    if config.grouping == "prefixes" or config.ready_lambda > 0:
-        return set()
+) -> dict[int, float]:
+    """Probability of each ready slot to be audited; nothing where there are no audits.
+
+    They add up to ceil(n share): of the n ready slots a quarter, rounded up, at a share
+    of a quarter for all.
+    """
     ready = [number for number, trusted in enumerate(is_ready) if trusted]
-    shares = np.array([share_of(sources[n].prompt.problem.id) for n in ready])
-    if not ready or shares.sum() == 0:
-        return set()
-    count = audit_count(len(ready), float(shares.mean()))
-    draw = generator(world.seed, "audits", state.step)
-    chosen = draw.choice(ready, count, replace=False, p=shares / shares.sum())
-    return set(chosen.tolist())
+    if config.grouping == "prefixes" or config.ready_lambda > 0 or not ready:
+        return {}
+    shares = {n: share_of(sources[n].prompt.problem.id) for n in ready}
+    total = math.fsum(shares.values())
+    if total == 0:
+        return {}
+    count = audit_count(len(ready), total / len(ready))
+    return {n: min(1.0, count * share / total) for n, share in shares.items()}
+
+
+def audited_slots(chances: Mapping[int, float], draw: np.random.Generator) -> set[int]:
+    """Step 3: slots drawn systematically in a random order, so that each is in by
+    exactly its chance and their number by the sum of all.
+    """
+    numbers = [list(chances)[n] for n in draw.permutation(len(chances))]
+    marks = np.cumsum([chances[number] for number in numbers])
+    # Rounded, or a sum of .9999999 could lose its last slot.
+    ends = np.floor(np.round(marks, 9) + draw.random()).astype(int).tolist()
+    begins = [0, *ends[:-1]] if ends else []
+    return {
+        number
+        for number, begin, end in zip(numbers, begins, ends, strict=True)
+        if end > begin
+    }
 
 
 def continued(routes: Sequence[Route], state: State, world: World) -> list[Group]:
@@ -226,6 +253,7 @@ def asked_values(
     with world.clock.measure("critic"):
         said = critic.values([*prefixes, *attempts])
     known = torch.tensor([torch.nan if v is None else v for v in said.values])
+    left_out = said.left_out or (False,) * len(known)
     num_rollouts, first = len(groups), len(prefixes)
     endpoints = torch.full((num_rollouts,), torch.nan)
     endpoints[ends] = known[first : first + len(ends)]
@@ -241,7 +269,9 @@ def asked_values(
         reached=reached,
         flops=said.flops,
         num_questions=len(known),
-        num_invalid=int(known.isnan().sum()),
+        num_invalid=int(known.isnan().sum()) - sum(left_out),
+        left_out=torch.tensor(left_out[:first]),
+        num_left_out=sum(left_out),
     )
 
 

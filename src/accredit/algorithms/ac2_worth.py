@@ -16,7 +16,6 @@ from accredit.algorithms.replay_configs import AC2Config
 from accredit.functional.endpoints import (
     endpoint_advantages,
     filled_endpoints,
-    group_sums,
     group_targets,
 )
 from accredit.types import Batch
@@ -62,15 +61,7 @@ def settled(
     teaching, teaches = taught_endpoints(config, visit, values, endpoints, teaches)
     group_index = batch.group_index
     filled = filled_endpoints(endpoints, valid, group_index)
-    advantages = endpoint_advantages(
-        filled,
-        valid,
-        group_index,
-        baseline=config.baseline,
-        prefix_values=visit.over_groups(values.prefixes),
-    )
-    if config.baseline == "value":
-        valid = valid & ~visit.over_groups(values.prefixes).isnan()
+    advantages, valid = compared(config, visit, values, filled, valid)
     return Worth(
         endpoints=filled,
         valid=valid,
@@ -79,6 +70,32 @@ def settled(
         teaches=teaches,
         **targets_of(config, visit, values, teaching, teaches, grid_size),
     )
+
+
+def compared(
+    config: AC2Config,
+    visit: Visit,
+    values: Values,
+    filled: Float[Tensor, " rollout"],
+    valid: Bool[Tensor, " rollout"],
+) -> tuple[Float[Tensor, " rollout"], Bool[Tensor, " rollout"]]:
+    """Step 6, and whom it leaves with an advantage.
+
+    A continuation that is alone with its prefix has no siblings: it is compared with
+    the critic's value of the prefix, and needs a valid one.
+    """
+    group_index = visit.batch.group_index
+    before = visit.over_groups(values.prefixes)
+    among = endpoint_advantages(
+        filled, valid, group_index, baseline=config.baseline, prefix_values=before
+    )
+    beside = endpoint_advantages(
+        filled, valid, group_index, baseline="value", prefix_values=before
+    )
+    alone = visit.over_groups(torch.tensor([float(r.is_alone) for r in visit.routes]))
+    by_value = (alone > 0) | (config.baseline == "value")
+    kept = valid & ~(by_value & before.isnan())
+    return torch.where(by_value, beside, among), kept
 
 
 def targets_of(
@@ -99,23 +116,26 @@ def targets_of(
     )
     targets = known(teaching, teaches)
     outcomes = known(visit.batch.rewards, visit.batch.verified)
-    some_asked = group_sums(visit.asked.float(), group_index) > 0
-    outcomes[some_asked] = torch.nan
+    # By the route and not by what happened: a stopped group whose members all ended
+    # before the border is a lucky or an unlucky one.
+    stopped = torch.tensor([route.is_stopped for route in visit.routes])
+    outcomes[stopped] = torch.nan
     if config.critic_targets == "monte_carlo":
-        targets[some_asked] = torch.nan
+        targets = outcomes
     return {
         "targets": targets,
-        "errors": distances(values.prefixes, targets),
-        "reward_errors": distances(values.prefixes, outcomes),
+        "errors": distances(values, targets),
+        "reward_errors": distances(values, outcomes),
     }
 
 
 def distances(
-    values: Float[Tensor, " group"], targets: Float[Tensor, " group"]
+    values: Values, targets: Float[Tensor, " group"]
 ) -> Float[Tensor, " group"]:
-    """|V - z|; 1 for a V that is not valid, NaN where there is no z."""
-    errors = torch.where(values.isnan(), 1.0, (values - targets).abs())
-    return torch.where(targets.isnan(), torch.nan, errors)
+    """|V - z|; 1 for a V that is not valid, NaN where there is no z, or no question."""
+    said = values.prefixes
+    errors = torch.where(said.isnan(), 1.0, (said - targets).abs())
+    return torch.where(targets.isnan() | values.left_out, torch.nan, errors)
 
 
 def blended(
@@ -155,8 +175,10 @@ def taught_endpoints(
     endpoints: Float[Tensor, " rollout"],
     teaches: Bool[Tensor, " rollout"],
 ) -> tuple[Float[Tensor, " rollout"], Bool[Tensor, " rollout"]]:
-    """What the critic learns from: v_i, or the value one chunk on for everybody."""
-    if config.critic_targets != "bootstrap":
+    """What the critic learns from: v_i, rewards, or for all the value one chunk on."""
+    if config.critic_targets == "monte_carlo":
+        return visit.batch.rewards, visit.batch.verified
+    if config.critic_targets == "mixed":
         return endpoints, teaches
     first, past = values.borders[:, 0], values.reached[:, 0]
     teaching = torch.where(past, first, endpoints)

@@ -162,6 +162,8 @@ def recorded(
     reference_shown: bool = False,
     counts: Mapping[str, int] | None = None,
     routing: Routing | None = None,
+    clip_bounds: tuple[float, float] | None = None,
+    start_entropy: float | None = None,
     memory: Mapping[str, Any] | None = None,
 ) -> tuple[State, Record]:
     """The state after the step, and what it saw and did.
@@ -191,6 +193,8 @@ def recorded(
         valued_by_critic=valued_by_critic,
         reference_shown=reference_shown,
         routing=routing,
+        clip_bounds=clip_bounds,
+        start_entropy=start_entropy,
     )
     after = state.advance(
         cost,
@@ -215,6 +219,7 @@ def step_counts(drawn: Drawn, policy: PolicyUpdate | None) -> dict[str, int]:
     return {
         "groups_rejected": len(drawn.rejected),
         "rollouts_drawn": len(rollouts),
+        "rollouts_judged": len(judged),
         "rewards_invalid": judged.count(None),
         "updates_skipped": policy.num_skipped if policy else 1,
     }

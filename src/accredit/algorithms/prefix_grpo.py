@@ -26,6 +26,7 @@ from accredit.algorithms.replay_configs import PrefixGRPOConfig
 from accredit.algorithms.replay_memory import ReplayMemory
 from accredit.algorithms.replay_parts import (
     remembered,
+    replay_bounds,
     replay_objective,
     start_entropy,
 )
@@ -68,7 +69,8 @@ class PrefixGRPO:
                 slot = cut_slot(config, source, self.grid, draw)
                 openings.append(Opening(slot.prompt, slot.written))
             groups = tuple(self._continued(openings, state, world))
-            batch = self._settled(collate(groups))
+            judged = collate(groups)
+            batch = self._settled(judged)
             entropy, entropy_cost = start_entropy(config, groups, refill, world)
             credit = self._credit(batch)
             policy = self._updated(batch, credit.advantages, memory, state, world)
@@ -89,8 +91,11 @@ class PrefixGRPO:
             policy,
             counts={
                 name: own[name] + fresh[name]
-                for name in ("rollouts_drawn", "rewards_invalid")
+                for name in ("rollouts_drawn", "rollouts_judged", "rewards_invalid")
             },
+            outcome_known=judged.verified,
+            clip_bounds=replay_bounds(config, memory.entropy_offset),
+            start_entropy=entropy,
             memory=remembered(config, memory, refill, entropy).to_json(),
         )
 

@@ -110,6 +110,12 @@ class PrefixGRPOConfig(ReplayConfig):
     baseline: Literal["group_mean", "leave_one_out"] = "group_mean"
     """What a continuation is compared with: all siblings, or the others."""
 
+    @model_validator(mode="after")
+    def _keys_are_read(self) -> "PrefixGRPOConfig":
+        passed_only = self.admission == "passed"
+        require_used(self, ("pass_mark",), passed_only, "admission = 'passed'")
+        return self
+
 
 class GateConfig(BaseConfig):
     """When a critic is trusted with a problem."""
@@ -133,7 +139,7 @@ class GateConfig(BaseConfig):
     them, or only where all of a group was judged."""
     standard_errors: Share = 1.0
     """Of `pooled`: how many of them the mean error must lie below tau_local."""
-    min_visits: Annotated[int, Field(ge=2)] = 2
+    min_errors: Annotated[int, Field(ge=2)] = 2
     """Of `pooled`: errors of a problem, one a prefix, before their mean is tested."""
     revocable: bool = False
     """Whether an audited visit whose errors fail the local test takes trust back."""
@@ -142,7 +148,7 @@ class GateConfig(BaseConfig):
     def _keys_are_read(self) -> "GateConfig":
         require_used(
             self,
-            ("standard_errors", "min_visits"),
+            ("standard_errors", "min_errors"),
             self.rule == "pooled",
             "rule = 'pooled'",
         )
@@ -206,12 +212,6 @@ class AC2Config(ReplayConfig):
     @model_validator(mode="after")
     def _parts_fit(self) -> "AC2Config":
         critic = self.critic
-        if self.grouping == "prefixes" and self.baseline != "value":
-            raise ValueError(
-                "algorithm.grouping = 'prefixes' leaves a continuation without "
-                f"siblings, got baseline = {self.baseline!r}; set algorithm.baseline = "
-                "'value'"
-            )
         if self.joint_loss and not (
             isinstance(critic, PromptedConfig) and critic.weights == "tied"
         ):
@@ -224,14 +224,34 @@ class AC2Config(ReplayConfig):
                 "algorithm.critic.template goes with critics of whole rollouts, got "
                 "one for single prefixes; leave it out"
             )
-        require_used(self, ("critic_steps",), not self.joint_loss, "a separate loss")
-        if isinstance(critic, ExactConfig):
-            # Nothing is taught, so no rate falls.
-            require_used(
-                self,
-                ("rate_floor", "displacement_limit", "critic_steps"),
-                False,
+        audits = self.grouping == "siblings" and self.ready_lambda == 0.0
+        learns = not isinstance(critic, ExactConfig)
+        for keys, used, by in (
+            (("audit_share",), audits, "grouping = 'siblings' and ready_lambda = 0"),
+            (("chunk_weight",), self.ready_lambda == 0.0, "ready_lambda = 0"),
+            (
+                ("critic_steps", "order", "rate_floor", "displacement_limit"),
+                not self.joint_loss,
+                "joint_loss = false",
+            ),
+            (
+                (
+                    "critic_steps",
+                    "critic_capacity",
+                    "records_per_step",
+                    "rate_floor",
+                    "displacement_limit",
+                ),
+                learns,
                 "a critic that learns",
+            ),
+        ):
+            require_used(self, keys, used, by)
+        if self.gate.revocable and not (audits and self.audit_share > 0):
+            raise ValueError(
+                "algorithm.gate.revocable needs audits that can fail, got none "
+                f"(audit_share = {self.audit_share}, grouping = {self.grouping!r}, "
+                f"ready_lambda = {self.ready_lambda}); switch it off"
             )
         if self.min_valid is not None and self.min_valid > self.group_size:
             raise ValueError(
@@ -300,4 +320,19 @@ class AC2PlusConfig(AC2Config):
             (("max_chunks",), self.chunk_signal is not None, "chunk_signal"),
         ):
             require_used(self, keys, used, by)
+        if self.border_credit and self.baseline != "group_mean":
+            raise ValueError(
+                "algorithm.border_credit compares first chunks with their mean, got "
+                f"baseline = {self.baseline!r}; take 'group_mean', or switch it off"
+            )
+        moves_first = self.order != "critic_actor" and not self.joint_loss
+        if self.correction != "none" and not (
+            moves_first and self.critic_targets != "bootstrap"
+        ):
+            raise ValueError(
+                "algorithm.correction follows what a minibatch moved of whole "
+                f"continuations, got order = {self.order!r}, joint_loss = "
+                f"{str(self.joint_loss).lower()}, critic_targets = "
+                f"{self.critic_targets!r}; set algorithm.correction = 'none'"
+            )
         return self

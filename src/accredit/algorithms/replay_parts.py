@@ -18,14 +18,19 @@ from accredit.types import Group
 from accredit.world import World, forward_cost
 
 
+def replay_bounds(config: ReplayConfig, offset: float) -> tuple[float, float]:
+    """(clip_low, clip_high), the latter moved by the entropy control's offset."""
+    moved = offset if config.entropy_control else 0.0
+    return config.clip_low, max(0.0, config.clip_high + moved)
+
+
 def replay_objective(config: ReplayConfig, offset: float) -> Objective:
-    """The clipped surrogate, its upper clip moved by the entropy control's offset."""
+    """The clipped surrogate between those bounds."""
+    clip_low, clip_high = replay_bounds(config, offset)
     loss = partial(
         clipped_surrogate,
-        clip_low=config.clip_low,
-        clip_high=max(
-            0.0, config.clip_high + (offset if config.entropy_control else 0)
-        ),
+        clip_low=clip_low,
+        clip_high=clip_high,
         dual_clip=config.dual_clip,
     )
     return replace(objective(config, loss, token_mean), shuffled=False)

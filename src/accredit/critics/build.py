@@ -25,7 +25,7 @@ from accredit.critics.saved import (
     require_same,
     saved_critic_folder,
 )
-from accredit.critics.value_head import ValueHeadCritic, initial
+from accredit.critics.value_head import ValueHeadCritic
 from accredit.engines.models import (
     PACKAGED,
     load_backbone,
@@ -168,6 +168,6 @@ def opening_of(config: ValueHeadConfig) -> str:
         return f"critic: weights of {found}, fresh optimizer"
     backbone = "the policy's model" if config.path == POLICY else config.path
     return (
-        f"critic: backbone of {backbone}, fresh head that says {initial(config)} of "
+        f"critic: backbone of {backbone}, fresh head that says {config.first_value} of "
         "everything"
     )

@@ -106,3 +106,9 @@ class ValueHeadConfig(BaseConfig):
             "algorithm.critic.warmup_steps above 0",
         )
         return self
+
+    @property
+    def first_value(self) -> float:
+        """What a fresh head says: as set, or the middle of the rewards."""
+        middle = (self.reward_low + self.reward_high) / 2
+        return middle if self.initial_value is None else self.initial_value

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from accredit.base_config import BaseConfig
+from accredit.base_config import BaseConfig, require_used
 from accredit.critics.configs import ValueHeadConfig
 
 
@@ -32,6 +32,12 @@ class PromptedConfig(BaseConfig):
     """Decoupled, per unit of learning rate."""
     max_gradient_norm: Annotated[float, Field(gt=0)] | None = 0.2
     """L2 norm that its gradients are clipped to."""
+
+    @model_validator(mode="after")
+    def _keys_are_read(self) -> "PromptedConfig":
+        shown = self.reference != "none"
+        require_used(self, ("both_prompts",), shown, "a reference other than 'none'")
+        return self
 
 
 class HeadConfig(ValueHeadConfig):

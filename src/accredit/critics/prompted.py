@@ -15,7 +15,6 @@ Nothing is dropped out and nothing drawn. Knows no algorithm: which reference is
 is the caller's.
 """
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -30,6 +29,7 @@ from transformers import PreTrainedModel
 from accredit.critics import saved
 from accredit.critics.backbone import take_weights
 from accredit.critics.prefix_configs import PromptedConfig
+from accredit.critics.prompted_card import read_card, write_card
 from accredit.critics.questions import MAX_ANSWER_TOKENS, Questions
 from accredit.engines.answers import answer_logprobs, inner_levels
 from accredit.engines.models import context_tokens, load_model, quiet_transformers
@@ -50,8 +50,6 @@ from accredit.protocols import Engine
 from accredit.records import CriticUpdate, Valuation
 from accredit.types import Attempt, Request, Sampling, StopReason, ValuedAttempt
 
-CARD_FILE = "prompted_critic.json"
-SCHEMA = 1
 LOSS_DIVISOR = 4
 """Of the summed NLL of an answer, as in AC2."""
 LEAST_MASS = 0.5
@@ -88,6 +86,8 @@ class PromptedCritic:
         grid_size: int,
         target_rounding: Literal["nearest", "none"],
         micro_batch_tokens: int = 4096,
+        max_batch_tokens: int = 131_072,
+        max_batch_rows: int = 256,
         max_consecutive_skips: int = 10,
         is_tied: bool,
         tokenizer: Any = None,
@@ -95,8 +95,9 @@ class PromptedCritic:
         """`model` is the policy's where `is_tied`, and otherwise nobody else's.
 
         `engine` samples from it; with None, and with a model of its own, the critic
-        makes one. `tokenizer` is written beside a model of its own; None takes that of
-        the questions.
+        makes one. `max_batch_tokens` and `max_batch_rows` bound what it reads at once.
+        `tokenizer` is written beside a model of its own; None takes that of the
+        questions.
 
         Raises:
             ValueError: the questions are of another grid.
@@ -113,7 +114,11 @@ class PromptedCritic:
         self.config = config
         self._engine = engine
         if engine is None or not is_tied:
-            self._engine = TransformersEngine(model, questions.stop_token_ids)
+            self._engine = TransformersEngine(
+                model, questions.stop_token_ids, max_batch_tokens, max_batch_rows
+            )
+        self._max_batch_tokens = max_batch_tokens
+        self._max_batch_rows = max_batch_rows
         self._grid_size = grid_size
         self._target_rounding = target_rounding
         self._is_tied = is_tied
@@ -139,23 +144,18 @@ class PromptedCritic:
     def values(self, attempts: Sequence[Attempt]) -> Valuation:
         """The value of each attempt; None for no valid answer, and for no room.
 
+        Where the question with the reference has no room, the plain one is asked.
         FLOPs are the prefill of every question, as if no two shared a prefix, and the
         decoding of what is written behind it: the answer as far as the model wrote it,
         or by expectation every token between stem and leaves of the tree of answers.
         """
-        contexts = [
-            self.questions.context(attempt, self._shows(attempt))
-            for attempt in attempts
-        ]
-        limit = context_tokens(self.model.config)
-        room = math.inf if limit is None else limit - MAX_ANSWER_TOKENS
-        asked = [row for row, ids in enumerate(contexts) if len(ids) <= room]
+        contexts = [self._fitting(attempt) for attempt in attempts]
         read = self._greedy if self.config.readout == "greedy" else self._expected
-        values: list[float | None] = [None] * len(attempts)
-        found, flops = read([contexts[row] for row in asked])
-        for row, value in zip(asked, found, strict=True):
-            values[row] = value
-        return Valuation(tuple(values), float(flops))
+        found, flops = read([ids for ids in contexts if ids is not None])
+        answers = iter(found)
+        values = [None if ids is None else next(answers) for ids in contexts]
+        left_out = tuple(ids is None for ids in contexts)
+        return Valuation(tuple(values), float(flops), left_out)
 
     def update(
         self, lessons: Sequence[ValuedAttempt], learning_rate: float
@@ -182,6 +182,7 @@ class PromptedCritic:
             gradient_norms=(norm,),
             learning_rate=learning_rate,
             num_skipped=int(math.isnan(norm)),
+            num_nonfinite=int(math.isnan(norm)),
             train_flops=flops,
             displacement=self._descent.displacement,
             num_left_out=lesson.num_left_out,
@@ -217,8 +218,7 @@ class PromptedCritic:
         content = self._card() | {
             "num_consecutive_skips": self._descent.num_consecutive_skips
         }
-        text = json.dumps({"schema": SCHEMA, **content}, indent=1)
-        (folder / CARD_FILE).write_text(text, encoding="utf-8")
+        write_card(folder, content)
 
     def load(self, folder: Path) -> None:
         """Continues exactly where `save` was called; tied weights are the learner's.
@@ -243,6 +243,17 @@ class PromptedCritic:
     def _shows(self, attempt: Attempt) -> bool:
         return attempt.reference is not None and self.config.reference != "none"
 
+    def _fitting(self, attempt: Attempt) -> tuple[int, ...] | None:
+        """What is asked, with the reference where that has room; None where nothing
+        has."""
+        limit = context_tokens(self.model.config)
+        room = math.inf if limit is None else limit - MAX_ANSWER_TOKENS
+        for with_reference in (True, False) if self._shows(attempt) else (False,):
+            ids = self.questions.context(attempt, with_reference)
+            if len(ids) <= room:
+                return ids
+        return None
+
     def _greedy(
         self, contexts: Sequence[tuple[int, ...]]
     ) -> tuple[list[float | None], int]:
@@ -264,7 +275,13 @@ class PromptedCritic:
         self, contexts: Sequence[tuple[int, ...]]
     ) -> tuple[list[float | None], int]:
         """The mean over the grid by each value's probability, and its FLOPs."""
-        logprobs = answer_logprobs(self.model, contexts, self.questions.answers)
+        logprobs = answer_logprobs(
+            self.model,
+            contexts,
+            self.questions.answers,
+            max_batch_tokens=self._max_batch_tokens,
+            max_batch_rows=self._max_batch_rows,
+        )
         chances = logprobs.double().exp()
         mass = chances.sum(1)
         grid = torch.tensor(self.questions.grid, dtype=torch.float64)
@@ -368,30 +385,3 @@ def padded(
         token_ids[i, :end] = torch.tensor([*row.context, *row.answer])
         wanted[i, start:end] = True
     return token_ids, wanted, torch.tensor([row.weight for row in rows])
-
-
-def read_card(folder: Path) -> dict[str, Any]:
-    """What the prompted critic in `folder` says about itself.
-
-    Raises:
-        ValueError: it says nothing, or not in this version's words.
-    """
-    file = folder / CARD_FILE
-    if not file.is_file():
-        raise ValueError(
-            f"a saved prompted critic must hold {CARD_FILE}, got {folder} without it; "
-            "name a folder that such a critic was saved to"
-        )
-    try:
-        content: Any = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(
-            f"{file} must hold a JSON object, got a damaged file; restore it"
-        ) from error
-    schema = content.get("schema") if isinstance(content, dict) else None
-    if schema != SCHEMA or not isinstance(content.get("num_consecutive_skips"), int):
-        raise ValueError(
-            f"{file} must have schema {SCHEMA}, got {schema!r} or a part of it; "
-            "another version of accredit wrote it"
-        )
-    return content

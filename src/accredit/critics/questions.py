@@ -40,7 +40,7 @@ class QuestionTemplate:
     """The texts of a question."""
 
     question: str
-    """{left} stands for the tokens that are left of the attempt's budget."""
+    """{left} stands for the tokens that are left to the attempt."""
     question_with_reference: str
     """{reference} stands for the text of a passing completion beside it."""
     stem: str
@@ -123,8 +123,12 @@ class Questions:
         max_new_tokens: int,
         grid_size: int,
         chat: Literal["auto", "template", "plain"] = "auto",
+        max_context_tokens: int | None = None,
     ) -> None:
         """`max_new_tokens`: a completion's budget; `chat`: as the policy is asked.
+
+        `max_context_tokens`: largest prompt and completion together; None leaves it to
+        the budget.
 
         Raises:
             ValueError: the tokenizer cannot be asked this way, or answer on this grid.
@@ -132,6 +136,7 @@ class Questions:
         self.template = template
         self.stop_token_ids = frozenset(stop_token_ids)
         self.max_new_tokens = max_new_tokens
+        self.max_context_tokens = max_context_tokens
         self.grid = tuple(grid_values(grid_size))
         """The values of the answers, in ascending order."""
         self.tokenizer = tokenizer
@@ -169,7 +174,7 @@ class Questions:
                 f"for {attempt.prompt.problem.id!r}; ask without"
             )
         written = attempt.written
-        left = max(0, self.max_new_tokens - len(written))
+        left = self._num_left(attempt)
         if written and written[-1] in self.stop_token_ids:
             written = written[:-1]
         reference = attempt.reference if with_reference else None
@@ -214,6 +219,14 @@ class Questions:
             for token in found:
                 text = text.replace(token, "")
         return text.strip()
+
+    def _num_left(self, attempt: Attempt) -> int:
+        """Tokens that may follow before the attempt is truncated."""
+        left = self.max_new_tokens - len(attempt.written)
+        if self.max_context_tokens is not None:
+            begun = len(attempt.prompt.token_ids) + len(attempt.written)
+            left = min(left, self.max_context_tokens - begun)
+        return max(0, left)
 
     def _is_thinking(self, written: Sequence[int]) -> bool:
         """Whether the attempt has not closed its thinking, where attempts think."""

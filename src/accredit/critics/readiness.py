@@ -9,7 +9,8 @@ A problem becomes ready when all of these hold:
 
 Wen et al. 2026, arXiv:2609.39247. 3 and 4 keep out what is predicted well because it
 always fails. Beside the paper's rule for 2, the error of one visit, there is the error
-of all visits with its standard error, and trust that an audit can take back.
+of all visits with its standard error, and trust that audits can take back: that of one
+visit, or, with the errors of all visits, the audited ones since the problem is ready.
 
 Knows neither rollouts nor critics: errors come in, who is trusted goes out.
 """
@@ -64,10 +65,15 @@ class Track:
     total_squares: float = 0.0
     num_audits: int = 0
     """Audited visits since the beginning."""
+    num_audited: int = 0
+    """Audited errors since the problem became ready."""
+    audited_total: float = 0.0
+    """Sum of those errors."""
+    audited_squares: float = 0.0
 
     def after(self, visit: Visit) -> "Track":
         """With what a visit adds; who is ready stays."""
-        errors = visit.errors
+        errors, audited = visit.errors, visit.audited_errors if self.ready else ()
         return Track(
             last_error=_mean(errors) if errors else self.last_error,
             nonzero_seen=self.nonzero_seen or visit.nonzero,
@@ -76,6 +82,9 @@ class Track:
             total=self.total + math.fsum(errors),
             total_squares=self.total_squares + math.fsum(e * e for e in errors),
             num_audits=self.num_audits + bool(visit.audited_errors),
+            num_audited=self.num_audited + len(audited),
+            audited_total=self.audited_total + math.fsum(audited),
+            audited_squares=self.audited_squares + math.fsum(e * e for e in audited),
         )
 
     def bound(self, standard_errors: float) -> float:
@@ -83,10 +92,16 @@ class Track:
 
         mean + c sqrt(sum_i (e_i - mean)^2 / (n - 1) / n)
         """
-        mean = self.total / self.num_errors
-        squares = max(0.0, self.total_squares - self.total * mean)
-        variance = squares / (self.num_errors - 1)
-        return mean + standard_errors * math.sqrt(variance / self.num_errors)
+        return _bound(self.num_errors, self.total, self.total_squares, standard_errors)
+
+    def audited_bound(self, standard_errors: float) -> float:
+        """The same of the audited errors since the problem became ready."""
+        return _bound(
+            self.num_audited,
+            self.audited_total,
+            self.audited_squares,
+            standard_errors,
+        )
 
 
 @dataclass(frozen=True)
@@ -156,16 +171,18 @@ class Gate:
     require_bank: bool = True
     require_nonzero: bool = True
     standard_errors: float = 1.0
-    min_visits: int = 2
-    """Errors that `pooled` needs of a problem, this visit's among them."""
+    min_errors: int = 2
+    """That `pooled` needs of a problem, this visit's among them, to give trust; and of
+    audited ones to take it back."""
     revocable: bool = False
-    """Whether an audit that fails 2 takes trust back."""
+    """Whether audits that fail 2 take trust back: the mean of the visit's is not below
+    tau_local, or of all since trust was given lies above it by `standard_errors`."""
 
     def __post_init__(self) -> None:
-        if self.window < 1 or self.min_visits < 2:
+        if self.window < 1 or self.min_errors < 2:
             raise ValueError(
-                "a gate needs a window of 1 or more and min_visits of 2 or more, got "
-                f"{self.window} and {self.min_visits}; a standard error needs two"
+                "a gate needs a window of 1 or more and min_errors of 2 or more, got "
+                f"{self.window} and {self.min_errors}; a standard error needs two"
             )
 
     def after(
@@ -180,7 +197,7 @@ class Gate:
         window that is not full, or holds no error at all, makes nobody ready.
 
         Ready problems stay so, unless the gate is revocable and an audit fails: then
-        the pooled statistics begin anew, and the problem is tested from its next visit.
+        its statistics begin anew, and it is tested again from its next visit.
 
         Args:
             state: Memory before the step.
@@ -203,8 +220,10 @@ class Gate:
             track = tracks.get(visit.problem_id, Track()).after(visit)
             if track.ready and self._takes_back(track, visit):
                 revoked.append(visit.problem_id)
-                track = replace(
-                    track, ready=False, num_errors=0, total=0.0, total_squares=0.0
+                track = Track(
+                    last_error=track.last_error,
+                    nonzero_seen=track.nonzero_seen,
+                    num_audits=track.num_audits,
                 )
             elif not track.ready and is_open and self._admits(track, visit):
                 flipped.append(visit.problem_id)
@@ -232,18 +251,30 @@ class Gate:
         )
 
     def _takes_back(self, track: Track, visit: Visit) -> bool:
-        """Whether an audit fails condition 2."""
+        """Whether audits fail condition 2, of a track that has taken the visit in."""
         if not (self.revocable and visit.audited_errors):
             return False
-        return not self._is_accurate(track, visit.audited_errors)
+        if self.rule == "last_visit":
+            return not _below(_mean(visit.audited_errors), self.tau_local)
+        if track.num_audited < self.min_errors:
+            return False
+        # Trust is given where the error is clearly small, and taken where it is
+        # clearly not: what lies between changes nothing.
+        return not _below(track.audited_bound(-self.standard_errors), self.tau_local)
 
     def _is_accurate(self, track: Track, errors: Sequence[float]) -> bool:
         """Condition 2, by these errors or by all that the track holds."""
         if self.rule == "last_visit":
             return _below(_mean(errors), self.tau_local)
-        if track.num_errors < self.min_visits:
+        if track.num_errors < self.min_errors:
             return False
         return _below(track.bound(self.standard_errors), self.tau_local)
+
+
+def _bound(num: int, total: float, squares: float, standard_errors: float) -> float:
+    mean = total / num
+    variance = max(0.0, squares - total * mean) / (num - 1)
+    return mean + standard_errors * math.sqrt(variance / num)
 
 
 def _below(error: float, threshold: float) -> bool:
@@ -271,6 +302,9 @@ def _track(row: Any, name: str) -> Track:
         total=_number(row["total"], name),
         total_squares=_number(row["total_squares"], name),
         num_audits=_count(row["num_audits"], name),
+        num_audited=_count(row["num_audited"], name),
+        audited_total=_number(row["audited_total"], name),
+        audited_squares=_number(row["audited_squares"], name),
     )
 
 

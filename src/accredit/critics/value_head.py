@@ -80,6 +80,7 @@ class Trace:
     losses: list[float] = field(default_factory=list)
     gradient_norms: list[float] = field(default_factory=list)
     num_skipped: int = 0
+    num_nonfinite: int = 0
     num_forward_tokens: int = 0
     num_backward_tokens: int = 0
     displacements: list[float] = field(default_factory=list)
@@ -106,7 +107,7 @@ class ValueHeadCritic:
         self.output: Output = output_of(config)
         self.model = ValueModel(trunk.module, self.output.num_outputs)
         with torch.no_grad():
-            self.model.head.bias.copy_(self.output.bias(self._unit(initial(config))))
+            self.model.head.bias.copy_(self.output.bias(self._unit(config.first_value)))
         self.num_updates = 0
         self.is_measured = False
         """Whether an update says how far it moved the weights."""
@@ -206,8 +207,8 @@ class ValueHeadCritic:
         self.model.train()
         # A policy that stays as it is must not move with the trunk that it shares.
         head_only = warming_up and self.config.trunk == "shared"
+        alone = len(steps) == 1
         for rows in steps:
-            alone = len(steps) == 1
             self._step(taught, rows, trace, is_alone=alone, head_only=head_only)
         self.model.eval()
         self.num_updates += 1
@@ -216,6 +217,7 @@ class ValueHeadCritic:
             gradient_norms=tuple(trace.gradient_norms),
             learning_rate=self.learning_rate,
             num_skipped=trace.num_skipped,
+            num_nonfinite=trace.num_nonfinite,
             train_flops=self._update_flops(taught, trace, head_only),
             displacement=math.fsum(trace.displacements) if self.is_measured else None,
         )
@@ -297,6 +299,7 @@ class ValueHeadCritic:
         trace.losses.append(float(total))
         trace.gradient_norms.append(norm)
         trace.num_skipped += math.isnan(norm)
+        trace.num_nonfinite += math.isnan(norm)
         if self.is_measured and not math.isnan(norm):
             trace.displacements.append(self._descent.displacement)
 
@@ -391,10 +394,3 @@ class ValueHeadCritic:
             num_updates=self.num_updates,
             num_consecutive_skips=self._descent.num_consecutive_skips,
         )
-
-
-def initial(config: ValueHeadConfig) -> float:
-    """What a fresh head says of everything: as set, or the middle of the rewards."""
-    if config.initial_value is not None:
-        return config.initial_value
-    return (config.reward_low + config.reward_high) / 2

@@ -63,6 +63,9 @@ class SingleTurn:
     answered: Callable[[Problem, str], bool] = never_answered
     """Whether a text that goes on holds its whole answer; see `verification.answered`.
     """
+    read: Callable[[Sequence[int], Sequence[int]], str] | None = None
+    """Prompt and completion as the text that `answered` is asked about; None takes the
+    completion alone, by `decode`. See `verification.answered.read_with_thinking`."""
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
@@ -133,7 +136,10 @@ class SingleTurn:
 
     def has_answer(self, prompt: Prompt, written: Sequence[int]) -> bool:
         """Whether a completion that goes on has said its whole answer already."""
-        (text,) = self.decode([written])
+        if self.read is None:
+            (text,) = self.decode([written])
+        else:
+            text = self.read(prompt.token_ids, written)
         return self.answered(prompt.problem, text)
 
     def _stopped(

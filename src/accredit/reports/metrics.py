@@ -6,7 +6,8 @@ out of the row, so that no NaN is ever written. `docs/metrics.md` defines every 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -42,7 +43,8 @@ def step_metrics(
     Args:
         state: After the step; its costs and counters are cumulative.
         clip_bounds: (clip_low, clip_high), distances from ratio 1 beyond which a token
-            counts as clipped; None for losses that clip nothing.
+            counts as clipped, where the record has none of the step's own; None for
+            losses that clip nothing.
         importance_cap: Ratio of trainer to engine beyond which a token counts as
             mismatched.
         success_at: The reward from which a rollout counts as a success.
@@ -53,11 +55,15 @@ def step_metrics(
     metrics |= _rollout_metrics(record.groups)
     metrics |= critic_metrics(record, success_at)
     if record.policy is not None:
-        metrics |= _policy_metrics(record, record.policy, clip_bounds)
+        bounds = record.clip_bounds or clip_bounds
+        metrics |= _policy_metrics(record, record.policy, bounds)
         metrics |= _mismatch_metrics(record, record.policy, importance_cap)
     if record.routing is not None:
         metrics |= routing_metrics(record, record.routing, shape)
         metrics["critic/questions"] = state.cost.num_questions
+    if record.clip_bounds is not None:
+        metrics["policy/clip_high"] = record.clip_bounds[1]
+    metrics["ac2/start_entropy"] = record.start_entropy
     metrics |= _cost_metrics(record, state)
     metrics |= {f"count/{name}": count for name, count in record.counts.items()}
     metrics |= {f"total/{name}": count for name, count in state.counters.items()}
@@ -67,6 +73,23 @@ def step_metrics(
 def is_timing(key: str) -> bool:
     """True for what the clock decides, which no two runs have in common."""
     return key.startswith("time/") or key == "tokens/per_s"
+
+
+def num_judged(row: Mapping[str, Any]) -> int:
+    """Rollouts of a step that were sent to be judged: none stopped on purpose."""
+    return row.get("count/rollouts_judged", row["count/rollouts_drawn"])
+
+
+def last_fault(record: Record) -> str:
+    """Why the last rollout without a verdict has none; a refill's, where it has one."""
+    refill = () if record.routing is None else record.routing.refill
+    reasons = [
+        verdict.reason
+        for group in (*record.groups, *refill)
+        for rollout, verdict in zip(group.rollouts, group.verdicts, strict=True)
+        if verdict.reward is None and rollout.stop_reason is not StopReason.CHUNK
+    ]
+    return next((reason for reason in reversed(reasons) if reason), "none given")
 
 
 def _reward_metrics(record: Record) -> dict[str, float | int | None]:

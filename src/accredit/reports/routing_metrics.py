@@ -142,19 +142,25 @@ def _all_equal(values: Float[Tensor, " rollout"]) -> bool:
 def audited_reward(step: Routed) -> float | None:
     """Mean reward as if every group had run to its end, unbiased.
 
-        (num_not_ready mean(not ready) + num_ready mean(audited)) / num_groups
+        sum over groups that ran on of (mean reward / inclusion) / num_groups
 
-    None where one of both is asked for and was not judged.
+    What was not judged counts as the others of its kind, ready or not: by their mean,
+    weighted so. None where there are none.
     """
     routing, means = step.routing, step.mean_rewards
+    weights = 1.0 / routing.inclusion.double()
+    if not bool(routing.asked.any()):
+        weights = torch.ones_like(weights)
     total = 0.0
     for kept in (routing.ready, ~routing.ready):
-        known = means[kept & step.ran_on & ~means.isnan()]
+        ran = kept & step.ran_on
+        known = ran & ~means.isnan()
         if not bool(kept.any()):
             continue
-        if not len(known):
+        if not bool(known.any()):
             return None
-        total += int(kept.sum()) * float(known.mean())
+        judged = weights[ran].sum() / weights[known].sum()
+        total += float((weights * means)[known].sum() * judged)
     return share(total, len(means))
 
 

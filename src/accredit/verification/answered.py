@@ -2,11 +2,11 @@
 
 Such a completion is judged where it is stopped, and never valued by a critic: nothing
 that could follow is unknown. What a model thinks, up to the last closing tag of its
-thinking, is no answer. Knows text.
+thinking, is no answer; the opening tag is often the prompt's. Knows text.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from accredit.types import Problem
@@ -15,6 +15,33 @@ from accredit.verification.boxed import last_box
 THINKING_OPENS, THINKING_CLOSES = "<think>", "</think>"
 
 HasAnswer = Callable[[Problem, str], bool]
+
+
+def opens_thinking(text: str) -> bool:
+    """Whether what follows the text is thought: a thinking part is open at its end."""
+    _, opening, thought = text.rpartition(THINKING_OPENS)
+    return bool(opening) and THINKING_CLOSES not in thought
+
+
+def read_with_thinking(
+    prompt_ids: Sequence[int],
+    written: Sequence[int],
+    *,
+    decode: Callable[[Sequence[Sequence[int]]], list[str]],
+    decode_whole: Callable[[Sequence[int]], str],
+) -> str:
+    """A completion's text, behind the opening tag where the prompt has opened it.
+
+    Where nobody thinks, it is the text that is judged, by `decode`. Elsewhere it is
+    that of `decode_whole`, which keeps special tokens: the tags may be such.
+    """
+    text = decode_whole(written)
+    if opens_thinking(decode_whole(prompt_ids)):
+        return THINKING_OPENS + text
+    if THINKING_OPENS in text or THINKING_CLOSES in text:
+        return text
+    (judged,) = decode([written])
+    return judged
 
 
 def after_thinking(text: str) -> str | None:
