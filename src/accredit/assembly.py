@@ -124,7 +124,6 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
         seed=config.seed,
         clock=clock,
     )
-    # Whoever asks a critic measures that: the engine below must not do so again.
     judges = build_judges(config, loaded, learner, sampler, train.prompts, folders)
     return Assembly(
         config=config,

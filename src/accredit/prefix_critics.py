@@ -27,8 +27,8 @@ def prefix_critic_of(
 ) -> PrefixCritic | None:
     """The critic that AC2 asks; None for algorithms without one.
 
-    `engine` samples from the policy for it, untimed; `head` is the value head, where
-    the section has one.
+    `engine` samples from the policy for it, untimed, as whoever asks measures that;
+    `head` is the value head, where the section has one.
 
     Raises:
         ValueError: the template and the model, or the task, do not fit.

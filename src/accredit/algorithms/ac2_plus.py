@@ -3,6 +3,7 @@
     gate             errors pooled over a problem's visits, with a standard error,
                      against rewards only; an audit that fails takes trust back
     critic.readout   the mean over the grid in place of its likeliest value
+    critic.weights   a copy of the policy that learns apart, and is not moved by it
     target_rounding  targets between two grid values, each taught by its share
     border_lessons   a rollout that ran to its end teaches at a border of its own
     border_credit    an audited rollout is paid chunk by chunk:
@@ -12,7 +13,7 @@
     chunk_signal     chunks grow until the credit they deal is larger than the critic's
                      error: credit adds up, the error enters at two ends only
 
-The gate, the read-out and the rounding are AC2's own keys with other defaults. The
+Gate, read-out, weights and rounding are AC2's own keys with other defaults. The
 correction is PACT's doubly robust one (Fu et al. 2026, arXiv:2609.26355) with a
 continuation as one step. None of this is in Wen et al. 2026, arXiv:2609.39247.
 

@@ -272,7 +272,9 @@ class AC2PlusConfig(AC2Config):
         rule="pooled", revocable=True, error_against="rewards"
     )
     """When the critic is trusted; a section of its own."""
-    critic: PrefixCriticConfig = PromptedConfig(readout="expectation")
+    critic: PrefixCriticConfig = PromptedConfig(
+        readout="expectation", weights="separate"
+    )
     """Who values the prefixes; a section of its own."""
     border_credit: bool = True
     """An audited rollout is paid chunk by chunk, by what each changed in the critic's
@@ -302,7 +304,8 @@ class AC2PlusConfig(AC2Config):
         content = prompted_unless_named(content)
         critic, gate = content.get("critic"), content.get("gate")
         if isinstance(critic, dict) and critic["kind"] == "prompted":
-            content = {**content, "critic": {"readout": "expectation", **critic}}
+            plain = {"readout": "expectation", "weights": "separate"}
+            content = {**content, "critic": {**plain, **critic}}
         if isinstance(gate, dict):
             plus = {"rule": "pooled", "revocable": True, "error_against": "rewards"}
             content = {**content, "gate": {**plus, **gate}}
