@@ -5,6 +5,7 @@ where one is shown, a reference; an answer is one letter.
 """
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,6 +83,8 @@ class TableCritic:
     learning_rate: float = 1e-3
     displacement: float | None = 0.0
     loss: float = 0.5
+    no_room: Callable[[Attempt], bool] = lambda attempt: False
+    """Of which attempts the question does not fit."""
     flops: float = 7.0
     """Of a question."""
     happens: Callable[[], Any] = lambda: None
@@ -94,8 +97,12 @@ class TableCritic:
 
     def values(self, attempts: Sequence[Attempt]) -> Valuation:
         self.asked.append(list(attempts))
-        values = tuple(self.value_of(attempt) for attempt in attempts)
-        return Valuation(values, self.flops * len(attempts))
+        left_out = tuple(self.no_room(attempt) for attempt in attempts)
+        values = tuple(
+            None if full else self.value_of(attempt)
+            for attempt, full in zip(attempts, left_out, strict=True)
+        )
+        return Valuation(values, self.flops * len(attempts), left_out)
 
     def update(
         self, lessons: Sequence[ValuedAttempt], learning_rate: float
@@ -104,7 +111,13 @@ class TableCritic:
         self.rates.append(learning_rate)
         self.noted.append(self.happens())
         return CriticUpdate(
-            (self.loss,), (1.0,), learning_rate, 0, 11.0, self.displacement
+            (self.loss,),
+            (1.0,),
+            learning_rate,
+            0,
+            11.0,
+            self.displacement,
+            num_nonfinite=int(not math.isfinite(self.loss)),
         )
 
     def add_gradient(self, lessons: Sequence[ValuedAttempt]) -> CriticUpdate:

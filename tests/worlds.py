@@ -175,6 +175,8 @@ def algorithm(
         else:
             section[outer] = value
     if section.get("critic", {}).get("kind") == "exact":
+        untaught = ("critic_capacity", "records_per_step")
+        section = {k: v for k, v in section.items() if k not in untaught}
         section["critic"] = {"kind": "exact"}
     recipe = {
         "algorithm": section,

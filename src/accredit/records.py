@@ -117,6 +117,11 @@ class CriticUpdate:
     """Of the skipped steps, those whose loss or gradient was not finite."""
 
 
+def nothing_fitted(num_left_out: int, learning_rate: float) -> CriticUpdate:
+    """An update whose every attempt was too long: no step, but counted."""
+    return CriticUpdate((), (), learning_rate, 1, 0.0, num_left_out=num_left_out)
+
+
 @dataclass(frozen=True)
 class Valuation:
     """What a critic said of some attempts, and what asking cost."""

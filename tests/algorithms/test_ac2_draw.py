@@ -16,6 +16,8 @@ from ac2_worlds import (
     text_of,
     texts,
 )
+from accredit.algorithms.ac2_visit import audited_slots
+from accredit.randomness import generator
 from accredit.records import State
 from accredit.types import StopReason
 from worlds import algorithm, moved, small_world, weights
@@ -370,3 +372,31 @@ def test_draws_of_a_step_depend_on_its_number_and_the_seed(name):
     found = [cuts(0, 1), cuts(0, 1), cuts(0, 2), cuts(1, 1)]
     assert found[0] == found[1]
     assert all(a != b for a, b in pairwise(found[1:]))
+
+
+def test_the_record_says_how_likely_each_audit_was():
+    """Five ready slots, ceil(5 / 4) = 2 audits: .4 each; 1 where nobody is stopped."""
+    algorithm_ = built(prompts_per_step=10, largest_cut_share=0.1)
+    _, record, _ = one_step(
+        algorithm_, spoken_world(endless), remembering(STORED, ready=["p0"])
+    )
+    routing = record.routing
+    expected = [0.4 if ready else 1.0 for ready in routing.ready.tolist()]
+    assert routing.inclusion.tolist() == pytest.approx(expected)
+
+
+CHANCES = {0: 0.1, 1: 0.5, 2: 0.9, 5: 0.3, 7: 0.2}
+
+
+def test_audits_are_drawn_with_exactly_their_chances():
+    """.1 + .5 + .9 + .3 + .2 = 2 slots each time, each one as often as it should."""
+    hits = Counter()
+    for seed in range(2000):
+        chosen_slots = audited_slots(CHANCES, generator(seed))
+        assert len(chosen_slots) == 2
+        hits.update(chosen_slots)
+    for number, chance in CHANCES.items():
+        # Four standard deviations: 4 sqrt(.25 / 2000) = .045
+        assert hits[number] / 2000 == pytest.approx(chance, abs=0.045)
+    assert audited_slots({}, generator(0)) == set()
+    assert audited_slots({3: 1.0, 4: 1.0}, generator(0)) == {3, 4}

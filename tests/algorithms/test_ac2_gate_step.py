@@ -200,7 +200,7 @@ def test_every_key_of_the_gate_reaches_it():
         "require_bank": False,
         "require_nonzero": False,
         "standard_errors": 2.0,
-        "min_visits": 4,
+        "min_errors": 4,
         "revocable": True,
     }
     gate = chosen(gate=keys).gate

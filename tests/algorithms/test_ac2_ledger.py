@@ -112,11 +112,11 @@ def fingerprint(record):
 @names
 def test_all_state_survives_a_round_trip_to_the_bit(name):
     """Six steps at a stretch, or three, a file, and three more."""
-    gated = {} if name == "prefix_grpo" else {"gate": OPEN_GATE}
+    gated = {} if name == "prefix_grpo" else {"gate": OPEN_GATE, "pass_mark": 0.3}
     found = []
     for interrupted in (False, True):
         world = small_world(rate=1e-2)
-        algorithm_ = algorithm(name, world=world, pass_mark=0.3, **gated)
+        algorithm_ = algorithm(name, world=world, **gated)
         state, records = State(), []
         for step in range(6):
             state, record = algorithm_.advance(state, world)

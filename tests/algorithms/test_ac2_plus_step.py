@@ -25,6 +25,7 @@ from ac2_worlds import (
 from accredit.algorithms import replayed
 from accredit.algorithms.replay_memory import CriticMemory
 from accredit.critics.readiness import Track
+from accredit.overrides import RecipeError
 from accredit.types import Batch
 
 STORED = [("p1", "abcdefabcd", 0.2)]
@@ -63,8 +64,8 @@ def stepped(
     critic = reads(says)
     section = {"group_size": len(lines), "audit_share": 1.0, "grid_size": 11}
     section |= PLAIN | keys
-    if section["correction"] == "none":
-        section.pop("correction_cap", None)
+    if not section["audit_share"]:
+        section["gate"] = {"revocable": False}
     algorithm_ = chosen(critic, "ac2_plus", **section)
     state = state or remembering(STORED, ready=["p1"] if ready else [])
     _, record, memory = one_step(algorithm_, world, state)
@@ -89,6 +90,8 @@ def test_its_gate_read_out_and_rounding_have_other_defaults():
     assert plus.config.gate.error_against == "rewards"
     assert plus.config.critic.readout == "expectation"
     assert plain.config.critic.readout == "greedy"
+    assert plus.config.critic.weights == "separate"
+    assert plain.config.critic.weights == "tied"
     assert (plus.target_grid, plain.target_grid) == (None, 6)
     # A section that names other keys keeps them.
     named = chosen(name="ac2_plus", gate={"window": 2}).config.gate
@@ -138,13 +141,16 @@ def test_a_failed_audit_is_paid_nothing_and_counts_nowhere():
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_a_rollout_that_ran_on_teaches_at_a_border_of_its_own(ready):
-    """Its reward at `abcd` or `abcdef`; `ch` has no border inside it."""
+def test_one_rollout_of_a_group_that_ran_on_teaches_at_a_border_of_its_own(ready):
+    """Its reward at `abcd` or `abcdef`; `ch` has no border inside it.
+
+    Before the group's own lesson, so that it is forgotten first.
+    """
     seen = set()
     for step in range(8):
         state = remembering(STORED, ready=["p1"] if ready else [], step=step)
         _, memory, _ = stepped(border_lessons=True, state=state)
-        group, border = memory.lessons
+        border, group = memory.lessons
         assert group == ("p1", "ab", 0.6, None)
         assert border[2] == 1.0
         seen.add(border[1])
@@ -157,7 +163,18 @@ def test_its_target_is_the_reward_on_the_grid_where_targets_are():
         _, memory, _ = stepped(
             rewards=rewards, border_lessons=True, target_rounding=rounding
         )
-        assert memory.lessons[1][2] == pytest.approx(target)
+        assert memory.lessons[0][2] == pytest.approx(target)
+
+
+def test_one_border_of_a_group_is_taught_whoever_went_on():
+    lines, seen = ["ccaah", "ddaah"], set()
+    rewards = {"abccaah": 0.9, "abddaah": 0.3, "h": 0.0}
+    for step in range(8):
+        state = remembering(STORED, step=step)
+        _, memory, _ = stepped(lines, {}, rewards, border_lessons=True, state=state)
+        assert len(memory.lessons) == 2
+        seen.add(memory.lessons[0][1:3])
+    assert seen == {("abcc", 0.9), ("abccaa", 0.9), ("abdd", 0.3), ("abddaa", 0.3)}
 
 
 def test_what_was_stopped_or_not_judged_teaches_no_border():
@@ -203,8 +220,6 @@ def moving(*ratios, lengths=(6, 2)):
         ((8.0, 1.0), {}, (1.5 + 0.2) / 2),
         ((8.0, 1.0), {"correction_cap": 1.2}, (1.1 + 0.2) / 2),
         ((1.5, 0.5), {"correction": "none"}, 0.6),
-        # Before the policy's first step there is nothing to correct.
-        ((1.5, 0.5), {"order": "critic_actor"}, 0.6),
     ],
 )
 def test_targets_follow_the_policy_by_the_doubly_robust_rule(ratios, keys, target):
@@ -212,6 +227,21 @@ def test_targets_follow_the_policy_by_the_doubly_robust_rule(ratios, keys, targe
     section = {"correction": "doubly_robust"} | keys
     _, memory, _ = stepped(learner=moving(*ratios), **section)
     assert memory.lessons == [("p1", "ab", pytest.approx(target, abs=1e-5), None)]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"order": "critic_actor"}, {"joint_loss": True}, {"critic_targets": "bootstrap"}],
+)
+def test_a_correction_without_a_minibatch_to_follow_is_refused(keys):
+    tied = {"critic.weights": "tied"}
+    with pytest.raises(RecipeError, match="set algorithm.correction = 'none'"):
+        chosen(reads({}), "ac2_plus", **tied, **keys)
+
+
+def test_border_credit_without_the_mean_of_the_siblings_is_refused():
+    with pytest.raises(RecipeError, match="take 'group_mean'"):
+        chosen(reads({}), "ac2_plus", baseline="leave_one_out")
 
 
 def test_where_the_prefix_has_no_value_the_group_s_mean_stands_for_it():
@@ -243,35 +273,33 @@ ERRORS = {"p1": Track(ready=True, nonzero_seen=True, num_errors=4, total=0.8)}
 
 
 @pytest.mark.parametrize(
-    ("signal", "variance", "keys", "chunk"),
+    ("signal", "variance", "keys", "count"),
     [
         # (.2 / .1)^2 = 4 chunks, at most 3
-        (1.0, 0.01, {}, 6),
-        (1.0, 0.01, {"max_chunks": 5}, 8),
+        (1.0, 0.01, {}, 3),
+        # 4 up to rounding, and no more than that
+        (1.0, 0.01, {"max_chunks": 5}, 4),
         # (.15 / .1)^2 = 2.25
-        (0.75, 0.01, {}, 6),
-        (0.6, 0.01, {}, 4),
-        (0.45, 0.01, {}, 2),
-        (0.1, 0.01, {}, 2),
-        (None, 0.01, {}, 2),
-        # No spread at all asks for the longest.
-        (1.0, 0.0, {}, 6),
-        (1.0, 1.0, {}, 2),
+        (0.75, 0.01, {}, 3),
+        (0.6, 0.01, {}, 2),
+        (0.5, 0.01, {}, 1),
+        (0.1, 0.01, {}, 1),
+        (None, 0.01, {}, 1),
+        # Where the critic says one thing of everything, longer chunks do not help.
+        (1.0, 0.0, {}, 1),
+        (1.0, 1.0, {}, 1),
     ],
 )
 def test_chunks_grow_until_their_credit_exceeds_the_critic_s_error(
-    signal, variance, keys, chunk
+    signal, variance, keys, count
 ):
-    """n = (signal error / s)^2 of the chunks of two tokens."""
-    if signal == 1.0 and variance == 0.01 and keys:
-        # 4 up to rounding: (1 .2)^2 / .01 lies just above it.
-        chunk = pytest.approx(9, abs=1)
+    """n = (signal error / s)^2 chunks, rounded up."""
     algorithm_ = chosen(
         reads({}), "ac2_plus", **(PLAIN | keys | {"chunk_signal": signal})
     )
     state = remembering(STORED, tracks=ERRORS, spreads={"p1": (2, 2 * variance)})
     known = known_of(algorithm_, state)
-    assert algorithm_.chunk_of(known, "p1") == chunk
+    assert algorithm_.num_chunks_of(known, "p1") == count
 
 
 def known_of(algorithm_, state):
@@ -294,14 +322,32 @@ def test_what_nobody_knows_of_a_problem_leaves_its_chunk():
         remembering(STORED, spreads={"p1": (2, 0.02)}),
         remembering(STORED, tracks={"p1": Track()}, spreads={"p1": (2, 0.02)}),
     ):
-        assert algorithm_.chunk_of(known_of(algorithm_, state), "p1") == 2
+        assert algorithm_.num_chunks_of(known_of(algorithm_, state), "p1") == 1
 
 
-def test_the_spread_of_the_ends_is_remembered():
-    """Of 1 and .2: (.4^2 + .4^2) / 1 = .32, beside .1 of before."""
-    state = remembering(STORED, spreads={"p1": (3, 0.1)})
+@pytest.mark.parametrize(
+    ("signal", "says", "added"),
+    [
+        # Stopped behind two tokens: .6 and .2, and (.2^2 + .2^2) / 1 = .08
+        (None, {"abcd": 0.6, "abcc": 0.2}, 0.08),
+        # Behind three chunks the same is shared among them.
+        (1.0, {"abcdefag": 0.6, "abcccccc": 0.2}, 0.08 / 3),
+    ],
+)
+def test_the_spread_of_values_a_chunk_on_is_remembered(signal, says, added):
+    """Beside .02 of two groups before."""
+    state = remembering(STORED, tracks=ERRORS, spreads={"p1": (2, 0.02)})
+    lines = ["cdefagaa", "ccccccaa"]
+    keys = {"audit_share": 0.0, "chunk_signal": signal}
+    _, memory, _ = stepped(lines, says, {}, state=state, **keys)
+    assert memory.spreads == {"p1": [3, pytest.approx(0.02 + added)]}
+
+
+def test_a_spread_needs_two_siblings_that_the_critic_valued():
+    """Only the first goes beyond its border."""
+    state = remembering(STORED, ready=["p1"], spreads={"p1": (3, 0.1)})
     _, memory, _ = stepped(state=state)
-    assert memory.spreads == {"p1": [4, pytest.approx(0.42)]}
+    assert memory.spreads == {"p1": [3, 0.1]}
 
 
 @pytest.mark.parametrize(

@@ -108,10 +108,9 @@ def test_the_critic_has_its_one_step_where_the_order_says(order, keys, expected)
     assert learner.happened == ["entropy", *range(count)]
 
 
-@pytest.mark.parametrize("order", ["actor_critic_actor", "critic_actor"])
-def test_a_joint_loss_is_one_step_of_the_policy_s_optimizer(order):
+def test_a_joint_loss_is_one_step_of_the_policy_s_optimizer():
     learner, critic = watched(), reads({})
-    found, record = taught_when(learner, critic, order=order, joint_loss=True)
+    found, record = taught_when(learner, critic, joint_loss=True)
     assert (found, critic.taught, len(critic.joint)) == ([0], [], 1)
     assert record.critic.losses == (0.5,)
 

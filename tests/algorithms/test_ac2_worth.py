@@ -311,7 +311,12 @@ def test_lambda_of_a_ready_slot_mixes_border_and_reward(lambda_, ends):
 
 def test_lambda_is_one_where_the_problem_is_not_ready():
     record, *_ = stepped(
-        BEYOND, BEYOND_SAYS, BEYOND_REWARDS, ready=False, ready_lambda=0.5
+        BEYOND,
+        BEYOND_SAYS,
+        BEYOND_REWARDS,
+        ready=False,
+        ready_lambda=0.5,
+        audit_share=0.25,
     )
     assert row_advantages(record) == pytest.approx([0.3, -0.3, 0.1, -0.1], abs=1e-6)
 
@@ -372,7 +377,7 @@ def test_what_a_judged_group_teaches(mode, target):
     assert asked(critic) == ["abcd", *more]
 
 
-PREFIXES = {"grouping": "prefixes", "baseline": "value"}
+PREFIXES = {"grouping": "prefixes"}
 
 
 def test_prefixes_in_place_of_siblings_have_a_chunk_and_their_own_value_each(cuts):
@@ -385,7 +390,7 @@ def test_prefixes_in_place_of_siblings_have_a_chunk_and_their_own_value_each(cut
 
     world = spoken_world(lines)
     critic = reads(says)
-    algorithm_ = chosen(critic, group_size=3, grid_size=11, audit_share=1.0, **PREFIXES)
+    algorithm_ = chosen(critic, group_size=3, grid_size=11, **PREFIXES)
     _, record, memory = one_step(algorithm_, world, remembering(STORED, ready=["p1"]))
     assert texts(record) == ["abcc", "abcdcc", "cc"]
     assert record.batch.group_index.tolist() == [0, 1, 2]
@@ -412,10 +417,43 @@ def test_a_prefix_alone_needs_a_valid_end_and_a_valid_baseline(cuts):
     assert "abcd" not in [text for _, text, _, _ in memory.lessons]
 
 
-def test_slots_that_are_not_ready_keep_their_siblings(cuts):
-    rewards = {"abcdah": 0.9, "abcdbh": 0.1}
-    record, _, _, _ = stepped(
-        ["ah", "bh"], {"abcd": 0.3}, rewards, ready=False, **PREFIXES
+@pytest.mark.parametrize(
+    ("baseline", "expected"), [("group_mean", [0.4, -0.4]), ("value", [0.6, -0.2])]
+)
+def test_slots_that_are_not_ready_keep_siblings_and_baseline(baseline, expected):
+    record, *_ = stepped(
+        ["ah", "bh"],
+        {"abcd": 0.3},
+        {"abcdah": 0.9, "abcdbh": 0.1},
+        ready=False,
+        audit_share=0.25,
+        grouping="prefixes",
+        baseline=baseline,
     )
     assert record.batch.group_index.tolist() == [0, 0]
-    assert row_advantages(record) == pytest.approx([0.6, -0.2], abs=1e-6)
+    assert row_advantages(record) == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_question_without_room_is_no_error_of_the_critic():
+    """Neither an error of 1 nor an invalid answer: nobody was asked."""
+    world = spoken_world(lambda problem, text, sibling: ["ah", "bh"][sibling % 2])
+    critic = reads({})
+    critic.no_room = lambda attempt: len(attempt.written) == 4
+    algorithm_ = chosen(critic, grid_size=11)
+    _, record, memory = one_step(algorithm_, world, remembering(STORED))
+    assert memory.gate.window == ((),)
+    assert record.counts["questions_left_out"] == 1
+    assert record.counts["critic_answers_invalid"] == 0
+    assert math.isnan(record.routing.prefix_values[0])
+
+
+def test_a_stopped_group_is_no_outcome_even_where_all_ended_before_the_border():
+    """It is a lucky or an unlucky one: by its route it tells the gate nothing."""
+    rewards = {"abcdah": 0.2, "abcdbh": 0.4}
+    gate = {"error_against": "rewards"}
+    _, memory, _, judged = stepped(["ah", "bh"], {}, rewards, gate=gate)
+    assert judged == list(rewards)
+    assert memory.gate.window == ((),)
+    _, memory, _, _ = stepped(["ah", "bh"], {}, rewards, gate=gate, ready=False)
+    # |.5 - .3|
+    assert memory.gate.window == (pytest.approx((0.2,)),)

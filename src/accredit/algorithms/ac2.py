@@ -231,7 +231,7 @@ class AC2:
         config, known, update = self.config, turn.memory, turn.update
         found = gate_visits(config, visit, values, worth, known)
         gate, _, _ = self.gate.after(known.gate, found)
-        stepped = update is not None and not config.joint_loss
+        stepped = bool(update and update.losses) and not config.joint_loss
         finite = update is None or update.num_nonfinite == 0
         rate, breaches = critic_rate(
             known.learning_rate,

@@ -10,7 +10,7 @@ arXiv:2609.39247. Nothing here takes a gradient step.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ from accredit.algorithms.replayed import (
     is_chunk,
     num_replayed,
     refilled,
+    within_unit,
 )
 from accredit.collate import collate
 from accredit.protocols import PrefixCritic
@@ -126,6 +127,7 @@ def rolled_out(
 ) -> Visit:
     """Steps 1 to 4: draw, cut, route, continue."""
     refill = refilled(config, state, world)
+    refill = replace(refill, groups=within_unit(refill.groups))
     start = state.num_drawn + refill.num_drawn
     sources, num_fresh = drawn_sources(config, replay.replay, state, world, start)
     is_ready = [critic.gate.ready(source.prompt.problem.id) for source in sources]
@@ -152,10 +154,10 @@ def rolled_out(
                     group_size=1 if alone else config.group_size,
                 )
             )
-    groups = continued(routes, state, world)
+    groups = within_unit(continued(routes, state, world))
     return Visit(
         routes=tuple(routes),
-        groups=tuple(groups),
+        groups=groups,
         batch=collate(groups),
         refill=refill,
         num_drawn=refill.num_drawn + num_fresh,

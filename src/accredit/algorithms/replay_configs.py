@@ -216,8 +216,10 @@ class AC2Config(ReplayConfig):
             isinstance(critic, PromptedConfig) and critic.weights == "tied"
         ):
             raise ValueError(
-                "algorithm.joint_loss needs a prompted critic on the policy's own "
-                f"weights, got critic.kind = {critic.kind!r}"
+                "algorithm.joint_loss needs critic.kind = 'prompted' with "
+                "critic.weights = 'tied', got "
+                f"{critic.kind!r} and {getattr(critic, 'weights', 'none')!r}; set "
+                "those, or leave joint_loss out"
             )
         if isinstance(critic, HeadConfig) and critic.template:
             raise ValueError(

@@ -5,6 +5,7 @@ buffer, reference bank, ready set with its error window, entropy offset, the cri
 learning rate with its breach streak.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +30,7 @@ class ReplayMemory:
         """What a state remembers; of a run that begins, nothing."""
         return cls(
             RolloutBuffer.from_json(memory.get("replay", []), config.replay_capacity),
-            memory.get("entropy_offset", START_OFFSET),
+            number(memory.get("entropy_offset", START_OFFSET), "entropy_offset"),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -63,12 +64,12 @@ class CriticMemory:
         if found is None:
             return cls(LessonBuffer(config.critic_capacity), learning_rate=first_rate)
         return cls(
-            LessonBuffer.from_json(found["lessons"], config.critic_capacity),
-            ReferenceBank.from_json(found["bank"]),
-            GateState.from_json(found["gate"]),
-            found["learning_rate"],
-            found["breaches"],
-            {id: (count, total) for id, (count, total) in found["spreads"].items()},
+            LessonBuffer.from_json(part(found, "lessons"), config.critic_capacity),
+            ReferenceBank.from_json(part(found, "bank")),
+            GateState.from_json(part(found, "gate")),
+            number(part(found, "learning_rate"), "learning_rate", least=0.0),
+            int(number(part(found, "breaches"), "breaches", least=0.0)),
+            spreads_of(part(found, "spreads")),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -81,3 +82,51 @@ class CriticMemory:
             "breaches": self.breaches,
             "spreads": {id: list(spread) for id, spread in self.spreads.items()},
         }
+
+
+def part(content: Any, name: str) -> Any:
+    """What is saved under a name.
+
+    Raises:
+        ValueError: nothing is, or nothing has names here.
+    """
+    if not isinstance(content, Mapping) or name not in content:
+        raise torn(name, content)
+    return content[name]
+
+
+def number(value: Any, name: str, least: float = -math.inf) -> float:
+    """A saved finite number that is not below the least.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value < least:
+        raise torn(name, value)
+    return float(value)
+
+
+def spreads_of(content: Any) -> dict[str, tuple[int, float]]:
+    """Count and sum of each problem.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(content, Mapping):
+        raise torn("spreads", content)
+    found: dict[str, tuple[int, float]] = {}
+    for problem, pair in content.items():
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise torn("spreads", pair)
+        count, total = (number(value, "spreads", least=0.0) for value in pair)
+        found[problem] = (int(count), total)
+    return found
+
+
+def torn(name: str, value: Any) -> ValueError:
+    """Of a state that this algorithm has not written."""
+    return ValueError(
+        f"the memory of the state must hold its {name!r} as it was saved, got "
+        f"{value!r:.80}; resume from another checkpoint"
+    )

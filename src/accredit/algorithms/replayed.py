@@ -9,7 +9,7 @@ arXiv:2609.39247.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from accredit.replay import (
     drawn_cut,
     drawn_rollouts,
 )
-from accredit.types import Group, Prompt, Rollout, StopReason
+from accredit.types import Group, Prompt, Rollout, StopReason, Verdict
 from accredit.world import World
 
 REWARD_ROUNDING = 1e-6
@@ -67,6 +67,26 @@ def refilled(config: ReplayConfig, state: State, world: World) -> Refilled:
     key = ("refill", state.step)
     groups = world.environment.roll_out(prompts, 1, world.sampling, key)
     return Refilled(tuple(groups), len(prompts))
+
+
+def within_unit(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """The groups, a reward outside [0, 1] taken for no reward, and so counted.
+
+    A critic here speaks of credit between 0 and 1: it could not be wrong about more.
+    """
+    return tuple(
+        replace(group, verdicts=tuple(map(unit_verdict, group.verdicts)))
+        for group in groups
+    )
+
+
+def unit_verdict(verdict: Verdict) -> Verdict:
+    """The verdict, or why its reward cannot be used."""
+    reward = verdict.reward
+    if reward is None or -REWARD_ROUNDING <= reward <= 1 + REWARD_ROUNDING:
+        return verdict
+    reason = f"a reward must lie in [0, 1] for a critic that stops rollouts: {reward:g}"
+    return Verdict(None, reason, verdict.parts)
 
 
 def stored_rollouts(

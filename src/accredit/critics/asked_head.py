@@ -13,7 +13,7 @@ import torch
 from accredit.critics.value_head import ValueHeadCritic
 from accredit.engines.models import context_tokens
 from accredit.randomness import keyed_seed
-from accredit.records import CriticUpdate, Valuation, ValueTargets
+from accredit.records import CriticUpdate, Valuation, ValueTargets, nothing_fitted
 from accredit.types import Attempt, Batch, ValuedAttempt
 
 FILLER = 0
@@ -61,7 +61,7 @@ class AskedHead:
         """The critic's update towards all targets; what is too long is left out.
 
         Its displacement is exact if that is one optimizer step, else the sum of its
-        steps' and so an upper bound. None where there is nothing to learn with.
+        steps' and so an upper bound. No step where nothing fits, None without lessons.
 
         Raises:
             RuntimeError: Too many steps in a row were not finite.
@@ -70,7 +70,7 @@ class AskedHead:
         attempts = [lesson.attempt for lesson in lessons]
         short = self._short(attempts, int(self.critic.output.compares))
         if not short:
-            return None
+            return nothing_fitted(len(lessons), learning_rate) if lessons else None
         batch = batch_of([attempts[place] for place in short], 1)
         ends = batch.token_mask.sum(1, keepdim=True) - 1
         nothing = torch.zeros(batch.token_ids.shape)

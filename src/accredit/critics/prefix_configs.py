@@ -56,6 +56,12 @@ class HeadConfig(ValueHeadConfig):
 
     @model_validator(mode="after")
     def _whole_rollouts_are_not_read(self) -> "HeadConfig":
+        if (self.reward_low, self.reward_high) != (0.0, 1.0):
+            raise ValueError(
+                "algorithm.critic.reward_low and reward_high must be 0 and 1 where "
+                f"rollouts are stopped early, got {self.reward_low} and "
+                f"{self.reward_high}; scale the rewards"
+            )
         for key in ("warmup_steps", "max_prefixes", "deviation_floor"):
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(

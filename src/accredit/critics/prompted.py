@@ -47,7 +47,7 @@ from accredit.learner.micro_batches import micro_batches
 from accredit.learner.optimizer import AdamWOptions, adamw
 from accredit.learner.scorer import Scorer
 from accredit.protocols import Engine
-from accredit.records import CriticUpdate, Valuation
+from accredit.records import CriticUpdate, Valuation, nothing_fitted
 from accredit.types import Attempt, Request, Sampling, StopReason, ValuedAttempt
 
 LOSS_DIVISOR = 4
@@ -160,7 +160,7 @@ class PromptedCritic:
     def update(
         self, lessons: Sequence[ValuedAttempt], learning_rate: float
     ) -> CriticUpdate | None:
-        """One step towards the targets; None where no record fits.
+        """One step towards the targets; none where no record fits, None without any.
 
         A step whose loss or gradient is not finite is skipped and counted.
 
@@ -170,7 +170,8 @@ class PromptedCritic:
         """
         lesson = self._lesson(lessons)
         if not lesson.rows:
-            return None
+            left_out = lesson.num_left_out
+            return nothing_fitted(left_out, learning_rate) if left_out else None
         optimizer = self._descent.optimizer
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
