@@ -399,4 +399,5 @@ def test_b167_very_short_completions_have_ordinary_losses(name, length):
         assert all(abs(loss) < 20 for loss in record.policy.losses)
         assert all(norm < 100 for norm in record.policy.gradient_norms)
     # Where nobody earned anything, fresh rollouts leave nothing to learn.
-    assert max(records[0].policy.gradient_norms) > 0
+    norms = [norm for record in records for norm in record.policy.gradient_norms]
+    assert max(norms) > 0

@@ -227,11 +227,13 @@ def test_what_is_longer_than_the_context_is_left_out_and_counted(
     assert alone == replace(update, num_left_out=0)
 
 
-def test_nothing_to_learn_with_is_no_update(policy: Policy):
+def test_nothing_to_learn_with_is_no_step(policy: Policy):
     head = limited(policy(), 4)
     before = weights_of(head.critic)
     assert head.update([], 1e-2) is None
-    assert head.update(LESSONS[:1], 1e-2) is None
+    unlearned = head.update(LESSONS[:1], 1e-2)
+    assert unlearned is not None
+    assert (unlearned.losses, unlearned.num_left_out) == ((), 1)
     assert head.values(ATTEMPTS[:1]).values == (None,)
     assert head.values(ATTEMPTS[:1]).flops == 0.0
     assert same(before, weights_of(head.critic))

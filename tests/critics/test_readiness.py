@@ -149,7 +149,7 @@ def test_pooled_errors_are_all_of_a_problem_and_of_it_alone():
     history = [visit(0.0, **shut), visit(0.1, 0.1, **shut), visit(0.2)]
     assert flips(Gate(rule="pooled", tau_local=0.1410), *history) == ("a",)
     assert flips(Gate(rule="pooled", tau_local=0.1405), *history) == ()
-    strict = Gate(rule="pooled", tau_local=0.2, min_visits=5)
+    strict = Gate(rule="pooled", tau_local=0.2, min_errors=5)
     assert flips(strict, *history) == ()
     assert flips(strict, *history, visit(0.1)) == ("a",)
     # A bad beginning is held against it, another problem's is not.
@@ -235,13 +235,38 @@ def test_trust_is_earned_anew_after_it_was_taken_back():
     assert state.tracks["a"].num_errors == 2
 
 
-def test_pooled_trust_is_tested_at_audits_only():
+def test_pooled_trust_is_tested_by_audits_only():
     gate = Gate(rule="pooled", revocable=True)
     state, _, _ = gate.after(OPEN, [visit(0.0, 0.0)])
     state, _, revoked = gate.after(state, [visit(1.0)])
     assert revoked == ()
-    _, _, revoked = gate.after(state, [visit(audited=(0.0,))])
-    assert revoked == ("a",)
+    state, _, revoked = gate.after(state, [visit(audited=(0.0, 0.1))])
+    assert revoked == ()
+    assert state.tracks["a"].num_audited == 2
+
+
+@pytest.mark.parametrize(
+    ("standard_errors", "audited", "lost"),
+    [
+        # Mean .3, deviation .283, standard error .2: .1 above 0, .3 without it.
+        (1.0, (0.1, 0.5), False),
+        (0.0, (0.1, 0.5), True),
+        # Mean .4, standard error .1: .3 is not below .18.
+        (1.0, (0.3, 0.5), True),
+        (3.0, (0.3, 0.5), False),
+        # One error has no standard error.
+        (1.0, (0.9,), False),
+    ],
+)
+def test_pooled_trust_is_lost_where_audits_fail_clearly(standard_errors, audited, lost):
+    """However good the twenty errors were that gave it."""
+    gate = Gate(rule="pooled", revocable=True, standard_errors=standard_errors)
+    state, flipped, _ = gate.after(OPEN, [visit(*[0.05] * 20)])
+    assert flipped == ("a",)
+    for error in audited:
+        state, _, revoked = gate.after(state, [visit(audited=(error,))])
+    assert bool(revoked) == lost
+    assert state.ready("a") != lost
 
 
 def test_an_audit_of_who_is_not_ready_is_only_counted():
@@ -339,10 +364,10 @@ def test_an_error_is_a_finite_distance(error):
 
 
 def test_a_gate_needs_a_window_and_two_errors():
-    with pytest.raises(ValueError, match=r"min_visits of 2 or more, got 0 and 2"):
+    with pytest.raises(ValueError, match=r"min_errors of 2 or more, got 0 and 2"):
         Gate(window=0)
-    with pytest.raises(ValueError, match=r"min_visits of 2 or more, got 5 and 1"):
-        Gate(min_visits=1)
+    with pytest.raises(ValueError, match=r"min_errors of 2 or more, got 5 and 1"):
+        Gate(min_errors=1)
 
 
 ROW = Gate().after(OPEN, [visit(0.25)])[0].to_json()["tracks"]["a"]

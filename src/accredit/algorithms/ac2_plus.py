@@ -53,7 +53,7 @@ class AC2Plus(AC2):
 
     config: AC2PlusConfig
 
-    def chunk_of(self, known: CriticMemory, problem_id: str) -> int:
+    def num_chunks_of(self, known: CriticMemory, problem_id: str) -> int:
         """Chunks as long as the critic's error on the problem asks for.
 
         n chunks deal a credit of about s sqrt(n),    s^2 = mean variance of v_i
