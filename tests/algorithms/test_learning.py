@@ -81,7 +81,7 @@ def test_it_learns_the_word_from_prefixes_that_may_be_lost_already(name):
         keys = {"prompts_per_step": 4, "group_size": 16, "num_refill": 4}
         keys["largest_cut_share"] = 0.4
         chosen, state, fresh = algorithm(name, 3, world, **keys), State(), []
-        for _ in range(40):
+        for _ in range(30):
             state, _ = chosen.advance(state, world)
             fresh.append([row["reward"] for row in state.memory["replay"][-4:]])
         assert sum(sum(rewards) for rewards in fresh[:5]) / 20 < 0.4, (name, seed)

@@ -22,6 +22,7 @@ from accredit.engines.module_decoder import ModuleDecoder
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.functional.flops import ModelShape, decode_flops, prefill_flops
 from accredit.protocols import PrefixCritic
+from accredit.records import nothing_fitted
 from accredit.tasks import walk
 from accredit.tasks.rendering import render
 from accredit.types import (
@@ -501,9 +502,11 @@ def test_gradient_checkpointing_changes_the_ledger_alone(
 def test_a_record_that_does_not_fit_is_left_out(
     packaged: Pretrained, build: Build, lessons: list[ValuedAttempt]
 ):
-    """Whole, where one of its prompts is too long; the others are as without it."""
+    """Whole, where none of its prompts has room; the others are as without it."""
+    longer = attempt_of(packaged, "S65G01", "U55R56U46" * 4)
+    lessons[3] = ValuedAttempt(longer, 0.25)
     critic, other = build(), build()
-    longest = len(critic.questions.context(lessons[3].attempt, True)) + 4
+    longest = len(critic.questions.context(longer, False)) + 4
     critic.model.config.max_position_embeddings = longest
     assert critic.add_gradient(lessons).num_left_out == 0
     critic.model.zero_grad()
@@ -514,12 +517,39 @@ def test_a_record_that_does_not_fit_is_left_out(
     close(gradients(critic), gradients(other))
 
 
+@pytest.mark.parametrize("both", [True, False])
+def test_without_room_for_the_reference_the_plain_prompt_is_taught(
+    build: Build, lessons: list[ValuedAttempt], both: bool
+):
+    """With all the weight, as `values` asks it there."""
+    critic, other = build({"both_prompts": both}), build()
+    record = lessons[3]
+    plain = replace(record.attempt, reference=None)
+    questions = critic.questions
+    shown = len(questions.context(record.attempt, True)) + 4
+    critic.model.config.max_position_embeddings = shown
+    assert critic._lesson([record]).rows[0].context == questions.context(
+        record.attempt, True
+    )
+    for limit in (shown - 1, len(questions.context(plain, False)) + 4):
+        critic.model.config.max_position_embeddings = limit
+        rows, num_records, num_left_out = critic._lesson([record])
+        assert (num_records, num_left_out) == (1, 0)
+        assert [row.weight for row in rows] == pytest.approx([0.5, 0.5])
+        assert {row.context for row in rows} == {questions.context(plain, False)}
+    update = critic.add_gradient([record])
+    assert update.losses == other.add_gradient([replace(record, attempt=plain)]).losses
+    close(gradients(critic), gradients(other))
+    critic.model.config.max_position_embeddings = limit - 1
+    assert critic._lesson([record]) == ([], 0, 1)
+
+
 def test_nothing_that_fits_is_no_update(build: Build, lessons: list[ValuedAttempt]):
     critic = build()
     before = weights(critic)
     assert critic.update([], 1e-4) is None
     critic.model.config.max_position_embeddings = 8
-    assert critic.update(lessons, 1e-4) is None
+    assert critic.update(lessons, 1e-4) == nothing_fitted(4, 1e-4)
     update = critic.add_gradient(lessons)
     assert math.isnan(update.losses[0])
     assert (update.num_left_out, update.num_skipped, update.train_flops) == (4, 1, 0.0)
@@ -615,7 +645,7 @@ def test_another_critic_is_refused_by_name(
 ):
     build().save(tmp_path)
     progress = build(questions=questions_of(packaged, "compact_progress"))
-    with pytest.raises(ValueError, match="of another kind: template must be"):
+    with pytest.raises(ValueError, match=r"of another kind: the template 'compact' mu"):
         progress.load(tmp_path)
     halves = build(questions=questions_of(packaged, grid=3), grid_size=3)
     with pytest.raises(ValueError, match="grid_size must be 3, got 11"):
@@ -630,6 +660,33 @@ def test_another_critic_is_refused_by_name(
     (tmp_path / CARD_FILE).write_text('{"schema": 2}')
     with pytest.raises(ValueError, match="must have schema 1, got 2"):
         build().load(tmp_path)
+
+
+def test_a_template_file_that_changed_is_told_by_its_key(
+    packaged: Pretrained, build: Build, tmp_path: Path
+):
+    """The first text that differs, from about where it does, and no other."""
+    file = tmp_path / "mine.toml"
+
+    def asked_by(content: str) -> PromptedCritic:
+        file.write_text(content)
+        name = str(file)
+        return build({"template": name}, questions=questions_of(packaged, name))
+
+    begun = "?{left}" + "1" * 200
+    toml = f'question = "{begun}"\nquestion_with_reference = "{{left}}{{reference}}"\n'
+    asked_by(toml + 'stem = "v"').save(tmp_path / "saved")
+    asked_by(toml + 'stem = "v"').load(tmp_path / "saved")
+    changed = asked_by(toml + 'stem = "w"')
+    said = r"stem 'w', was 'v'; restore the file$"
+    with pytest.raises(ValueError, match=said) as told:
+        changed.load(tmp_path / "saved")
+    assert f"the template '{file}' must be as it was" in str(told.value)
+    assert "{left}" not in str(told.value)
+    changed = asked_by(toml.replace(begun, begun + "2") + 'stem = "v"')
+    ones = "1" * 30
+    with pytest.raises(ValueError, match=f"got question '{ones}2', was '{ones}'; res"):
+        changed.load(tmp_path / "saved")
 
 
 def test_questions_must_be_of_its_grid(build: Build):

@@ -103,7 +103,7 @@ def test_a_context_begins_with_the_sampled_ids(written: list[int], stopped: bool
         (100, 5, 10, 50),
         (40, 5, 10, 25),
         (15, 5, 10, 0),
-        (9, 5, 5, 0),
+        (11, 5, 10, 0),
     ],
 )
 def test_what_is_left_is_bounded_by_budget_and_context(
@@ -165,7 +165,17 @@ def test_answers_are_the_grid():
         ("1<|end|>", 10),
         ("1.0", 10),
         ("1.00", 10),
-        ("1.0.", 10),
+        ("1.0\n", 10),
+        ("0.3 x", 3),
+        ("1.0.", None),
+        ("0.5.5", None),
+        ("0.5-0.7", None),
+        ("0.5 - 0.7", None),
+        ("0.5 \u2013 0.7", None),
+        ("0.5 / 1", None),
+        ("1 / 2", None),
+        ("1 %", None),
+        ("0.3<|user|>", None),
         ("0.35", None),
         ("0.3x", None),
         ("0.3%", None),
@@ -213,6 +223,8 @@ def test_answers_of_two_digits_stand_apart():
         ("{:.3f}", 101, "must have 1 to 4 tokens, got 5"),
         ("{:g}", 11, "no answer may begin another, got '0'"),
         ("{:.1f}", 1, "grid_size must be >= 2"),
+        ("{:.9f}", 1002, "grid_size of a prompted critic must be <= 1001, got 1002"),
+        ("{:.1f}", 10**12, "must be <= 1001, got 1000000000000; take a coarser"),
     ],
 )
 def test_a_grid_that_cannot_be_told_apart_is_refused(
@@ -221,6 +233,57 @@ def test_a_grid_that_cannot_be_told_apart_is_refused(
     template = QuestionTemplate("{left}", "{left}{reference}", "v", "", answer_format)
     with pytest.raises(ValueError, match=message):
         asked(template=template, grid_size=grid_size)
+
+
+def test_the_first_answer_that_is_too_long_ends_the_search(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A grid of 1001 is refused after a few encodings, not after thousands."""
+    encoded: list[str] = []
+    plain = Questions._ids
+
+    def counted(questions: Questions, text: str) -> tuple[int, ...]:
+        encoded.append(text)
+        return plain(questions, text)
+
+    monkeypatch.setattr(Questions, "_ids", counted)
+    template = QuestionTemplate("{left}", "{left}{reference}", "v", "", "{:.3f}")
+    with pytest.raises(ValueError, match=r"must have 1 to 4 tokens, got 5 for '0.000'"):
+        asked(template=template, grid_size=1001)
+    assert 0 < len(encoded) < 10
+
+
+def test_answers_of_the_same_tokens_are_refused(monkeypatch: pytest.MonkeyPatch):
+    """As of a tokenizer that knows no digits."""
+    monkeypatch.setattr(Questions, "_answer", lambda questions, text: (7,))
+    with pytest.raises(ValueError, match=r"the same for '0.0' and '0.1'; take another"):
+        asked()
+
+
+@pytest.mark.parametrize("chat", ["auto", "plain"])
+def test_a_question_must_leave_room_for_its_answer(chat: str):
+    """?0 between end, user, end, assistant and stem, or blank lines: 7 ids; 4 said."""
+    assert asked(chat=chat, max_context_tokens=11).max_context_tokens == 11
+    with pytest.raises(ValueError, match=r"model's 10 positions, got 7 \+ 4 tokens"):
+        asked(chat=chat, max_context_tokens=10)
+
+
+@pytest.mark.parametrize("stem", ["a<|end|>v", "<|user|>", "<t></t><|end|>v"])
+def test_a_stem_cannot_open_a_turn(stem: str):
+    template = QuestionTemplate("{left}", "{left}{reference}", stem)
+    for chat in ("auto", "plain"):
+        with pytest.raises(
+            ValueError, match=r"must hold no control token .*, got '<\|"
+        ):
+            asked(template=template, chat=chat)
+
+
+def test_a_stem_may_close_thinking_by_control_tokens():
+    control = ("<|end|>", "<|user|>", "<|assistant|>", "<think>", "</think>")
+    tokenizer = bytes_with(control=control)
+    questions = asked(tokenizer, template_named("instruction"), max_new_tokens=500)
+    context = questions.context(Attempt(Prompt(PROBLEM, (5,))), False)
+    assert tokenizer.decode(context).endswith("</think>\n\nExpected credit: ")
 
 
 @pytest.mark.parametrize(
@@ -256,6 +319,24 @@ TURNS_ROUND = PLAIN_TURNS.replace("for m in messages", "for m in messages | reve
 @pytest.mark.parametrize("template", [REFUSES, FORGETS, TURNS_ROUND])
 def test_a_template_must_hold_two_user_turns(template: str):
     with pytest.raises(ValueError, match="cannot hold two user turns"):
+        asked(bytes_with(template))
+
+
+CALLS_ITSELF = "{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}"
+
+
+@pytest.mark.parametrize(
+    ("template", "fault"),
+    [
+        ("{{ 1 // 0 }}", "division"),
+        (CALLS_ITSELF, "recursion"),
+        ("{{ [1].index(2) }}", "list"),
+        ("{{ messages[0].content.encode('utf-9') }}", "unknown encoding"),
+    ],
+)
+def test_a_template_that_fails_in_any_way_is_one_error(template: str, fault: str):
+    words = rf"^a prompted critic .*turns \(.*{fault}[^\n]*\); use another[^\n]*$"
+    with pytest.raises(ValueError, match=words):
         asked(bytes_with(template))
 
 
@@ -345,43 +426,3 @@ def test_the_instruction_names_the_quantity():
         assert "not the probability" in text
         assert text.count("{left}") == 2
     assert template.stem.endswith("</think>\n\nExpected credit: ")
-
-
-TOML = (
-    'question = "?{left}"\nquestion_with_reference = "{left} {reference}"\nstem = "v"'
-)
-
-
-def test_a_template_may_be_a_file(tmp_path: Path):
-    file = tmp_path / "mine.toml"
-    file.write_text(TOML + '\nanswer_format = "{:.2f}"')
-    assert template_named(str(file)) == QuestionTemplate(
-        "?{left}", "{left} {reference}", "v", "", "{:.2f}"
-    )
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (TOML + "\nstemm = 'v'", "got 'stemm'; did you mean 'stem'"),
-        (TOML.replace("stem", "# stem"), "must hold the key 'stem'"),
-        (TOML.replace('"v"', "3"), "stem in .* must be text, got 3"),
-        ("question = ", "must be a TOML file, got"),
-        (TOML.replace("?{left}", "?"), r"question of a template must hold \{left\}"),
-        (TOML.replace(" {reference}", ""), r"question_with_reference of a template"),
-        (TOML.replace("?{left}", "?{left}{reference}"), "sees a reference in the sec"),
-        (TOML + "\nanswer_format = '{!r}'", "must be that of one number"),
-    ],
-)
-def test_a_wrong_file_is_refused_by_name(tmp_path: Path, content: str, message: str):
-    file = tmp_path / "mine.toml"
-    file.write_text(content)
-    with pytest.raises(ValueError, match=message):
-        template_named(str(file))
-
-
-def test_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match=r"got 'compcat'.*did you mean 'compact'"):
-        template_named("compcat")
-    with pytest.raises(ValueError, match=r"or a TOML file, got 'a/b.toml', which does"):
-        template_named("a/b.toml")

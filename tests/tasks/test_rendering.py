@@ -110,6 +110,31 @@ def test_messages_that_the_template_refuses_are_dropped_alone(make_tokenizer, te
         render(problems[0], tokenizer)
 
 
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("{{ 1 // 0 }}", "division"),
+        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "recursion"),
+        ("{{ [1].index(2) }}", "list"),
+        ("{{ messages[0].content.encode('utf-9') }}", "unknown encoding"),
+    ],
+)
+def test_a_template_that_fails_in_any_way_refuses(
+    make_tokenizer, template, fault, words
+):
+    """For one problem, and for that alone."""
+    asks = "{% if messages[0].content == 'a' %}" + fault + "{% endif %}"
+    tokenizer = make_tokenizer(asks + template)
+    prompts, dropped, _ = render_all(
+        [problem("a", "0"), problem("b", "1")], tokenizer, 10
+    )
+    assert [prompt.problem.id for prompt in prompts] == ["1"]
+    assert words in dropped["0"]
+    assert "\n" not in dropped["0"]
+    with pytest.raises(DoesNotFit, match=rf"problem '0'.*refuses it: .*{words}"):
+        render(problem("a", "0"), tokenizer)
+
+
 def test_text_without_a_token_is_dropped_and_unknown_text_is_counted(make_tokenizer):
     tokenizer = make_tokenizer()
     prompts, _, num_unknown = render_all(

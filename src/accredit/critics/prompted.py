@@ -6,9 +6,10 @@
 
 AC2, arXiv:2609.39247: the answer follows a prefilled stem; a record with a reference is
 taught under both prompts, half each. The reference stands in the question alone, and
-only the value's tokens and the end of the turn have loss. Read-out by expectation and a
-target between two grid values, taught as both by their shares, are ours. N counts the
-records that fit the model's context; micro-batches only sum.
+only the value's tokens and the end of the turn have loss. Ours: the read-out by
+expectation, a target between two grid values that is taught as both by their shares,
+and one prompt that has all the weight where the other has no room. N counts the records
+that fit the model's context; micro-batches only sum.
 
 The weights are the policy's, moved by an AdamW of the critic's own, or its own copy.
 Nothing is dropped out and nothing drawn. Knows no algorithm: which reference is shown
@@ -29,7 +30,7 @@ from transformers import PreTrainedModel
 from accredit.critics import saved
 from accredit.critics.backbone import take_weights
 from accredit.critics.prefix_configs import PromptedConfig
-from accredit.critics.prompted_card import read_card, write_card
+from accredit.critics.prompted_card import read_card, require_same, write_card
 from accredit.critics.questions import MAX_ANSWER_TOKENS, Questions
 from accredit.engines.answers import answer_logprobs, inner_levels
 from accredit.engines.models import context_tokens, load_model, quiet_transformers
@@ -228,13 +229,7 @@ class PromptedCritic:
             ValueError: The folder is another critic's, or lacks a part of this one.
         """
         card = read_card(folder)
-        for key, wanted in self._card().items():
-            if card.get(key) != wanted:
-                raise ValueError(
-                    f"{folder} holds a critic of another kind: {key} must be "
-                    f"{wanted!r}, got {card.get(key)!r}; resume with the recipe that "
-                    "it was trained by"
-                )
+        require_same(folder, card, self._card(), self.config.template)
         if not self._is_tied:
             found = load_model(folder, torch.float32, "cpu").model
             take_weights(self.model, found.state_dict(), folder)
@@ -300,34 +295,39 @@ class PromptedCritic:
         return values, flops
 
     def _lesson(self, lessons: Sequence[ValuedAttempt]) -> Lesson:
-        """What is taught; a record of which one prompt does not fit is left out."""
-        limit = context_tokens(self.model.config) or math.inf
-        rows: list[Row] = []
-        num_left_out = 0
-        for record in lessons:
-            found = self._record_rows(record)
-            if max(len(row.context) + len(row.answer) for row in found) > limit:
-                num_left_out += 1
-            else:
-                rows += found
+        """What is taught; a record of which no prompt fits is left out."""
+        found = [self._record_rows(record) for record in lessons]
+        num_left_out = sum(not rows for rows in found)
+        rows = [row for rows in found for row in rows]
         return Lesson(rows, len(lessons) - num_left_out, num_left_out)
 
     def _record_rows(self, record: ValuedAttempt) -> list[Row]:
-        """One row a prompt and grid value; their weights sum to 1."""
-        attempt = record.attempt
-        shown = self._shows(attempt)
-        prompts = [shown]
-        if shown and self.config.both_prompts:
-            prompts = [True, False]
-        shares = self._shares(record.target)
+        """One row a prompt that fits and grid value; their weights sum to 1.
+
+        As in `values`, where the prompt with the reference has no room, the plain one
+        is taught.
+        """
+        limit = context_tokens(self.model.config) or math.inf
         questions = self.questions
-        rows: list[Row] = []
-        for with_reference in prompts:
-            context = questions.context(attempt, with_reference)
-            for k, share in shares.items():
-                answer = (*questions.answer_ids(k), *questions.end_of_turn)
-                rows.append(Row(context, answer, share / len(prompts)))
-        return rows
+        answers = {
+            (*questions.answer_ids(k), *questions.end_of_turn): share
+            for k, share in self._shares(record.target).items()
+        }
+        longest = max(map(len, answers))
+        shown = self._shows(record.attempt)
+        prompts = [
+            context
+            for with_reference in ((True, False) if shown else (False,))
+            for context in [questions.context(record.attempt, with_reference)]
+            if len(context) + longest <= limit
+        ]
+        if not self.config.both_prompts:
+            prompts = prompts[:1]
+        return [
+            Row(context, answer, share / len(prompts))
+            for context in prompts
+            for answer, share in answers.items()
+        ]
 
     def _shares(self, target: float) -> dict[int, float]:
         """Of the grid values in what is taught."""

@@ -1,14 +1,18 @@
-"""Texts of the questions to a prompted critic: the built-in ones, and those of files."""
+"""The texts of a question to a prompted critic: built-in, or of a file."""
 
 import difflib
+import re
 import stat
 import tomllib
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 MAX_BYTES = 65_536
 """Of a template's file."""
+PLACEHOLDER = re.compile(r"\{(?:left|reference)\}")
+FORMAT = re.compile(r"\s?\{:(?:\.[0-9])?[fg]\}")
 
 COMPACT = {
     "question": "?{left}",
@@ -70,6 +74,45 @@ BUILT_IN = {
 }
 
 
+@dataclass(frozen=True)
+class QuestionTemplate:
+    """The texts of a question."""
+
+    question: str
+    """{left} stands for the tokens that are left to the attempt."""
+    question_with_reference: str
+    """{reference} stands for the text of a passing completion beside it."""
+    stem: str
+    """How the answer begins, up to its number."""
+    thinking_close: str = ""
+    """Ends the attempt's thinking where it has not ended; nothing where none thinks."""
+    answer_format: str = "{:.1f}"
+    """Of a grid value."""
+
+    def __post_init__(self) -> None:
+        needed = {"question": "{left}", "question_with_reference": "{left}{reference}"}
+        for key, names in needed.items():
+            found = set(PLACEHOLDER.findall(getattr(self, key)))
+            expected = set(PLACEHOLDER.findall(names))
+            if found != expected:
+                raise ValueError(
+                    f"{key} of a template must hold {' and '.join(sorted(expected))}, "
+                    f"and no other placeholder, got {sorted(found)}; the critic must "
+                    "know the budget that is left, and sees a reference in the second "
+                    "text alone"
+                )
+        if not self.stem or PLACEHOLDER.search(self.stem):
+            raise ValueError(
+                "stem of a template must be a text without placeholders, got "
+                f"{self.stem!r}; what is asked belongs into question"
+            )
+        if not FORMAT.fullmatch(self.answer_format):
+            raise ValueError(
+                "answer_format of a template must be that of one number, as '{:.1f}', "
+                f"got {self.answer_format!r}"
+            )
+
+
 def texts_named(name: str) -> dict[str, Any]:
     """Keys of a built-in template, or of a TOML file as they are written there.
 
@@ -78,54 +121,45 @@ def texts_named(name: str) -> dict[str, Any]:
     """
     if name in BUILT_IN:
         return dict(BUILT_IN[name])
+    content = _content(name)
     try:
-        content = _read(name).decode("utf-8-sig")
-        return tomllib.loads(content)
+        return tomllib.loads(content.decode("utf-8-sig"))
     except RecursionError as error:
-        raise ValueError(f"{name} must be a flat TOML file, got a nested one") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{name} must be a TOML file, got {error}") from error
-    except UnicodeDecodeError as error:
         raise ValueError(
-            f"{name} must be a TOML file in UTF-8, got a byte that is not, at "
-            f"{error.start}; save it as UTF-8"
+            f"{name} must be a TOML file, got values that are nested too deep; it "
+            "holds texts alone"
         ) from error
-    except _NoTemplate:
-        raise
     except ValueError as error:
-        # Of an integer with more digits than Python reads.
-        raise ValueError(f"{name} must hold texts, got {error}; quote it") from error
+        # Not only what is no TOML or no UTF-8, but an integer too long for Python.
+        fault = str(error).partition(";")[0]
+        raise ValueError(f"{name} must be a TOML file, got {fault}") from error
 
 
-class _NoTemplate(ValueError):
-    """There is no file that could be read."""
-
-
-def _read(name: str) -> bytes:
+def _content(name: str) -> bytes:
+    """Of a file that is small enough."""
     try:
         status = Path(name).stat()
-        if not stat.S_ISREG(status.st_mode):
-            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no plain file"
-            raise _no_template(name, f"which is {kind}")
-        if status.st_size > MAX_BYTES:
-            raise _no_template(name, f"which has {status.st_size} bytes")
-        return Path(name).read_bytes()
-    except FileNotFoundError as error:
-        why = f"which does not exist{nearest(name, BUILT_IN)}"
-        raise _no_template(name, why) from error
+        if stat.S_ISDIR(status.st_mode):
+            fault = "which is a directory"
+        elif not stat.S_ISREG(status.st_mode):
+            fault = "which is no plain file"
+        elif status.st_size > MAX_BYTES:
+            fault = f"which has {status.st_size} bytes"
+        else:
+            return Path(name).read_bytes()
+    except FileNotFoundError:
+        fault = f"which does not exist{nearest(name, BUILT_IN)}"
     except OSError as error:
-        why = f"which cannot be read: {error.strerror}"
-        raise _no_template(name, why) from error
-
-
-def _no_template(name: str, why: str) -> _NoTemplate:
-    return _NoTemplate(
+        fault = f"which cannot be read ({error.strerror})"
+    except ValueError as error:
+        fault = f"which is no name of a file ({error})"
+    raise ValueError(
         f"a template must be {', '.join(BUILT_IN)} or a TOML file of at most "
-        f"{MAX_BYTES // 1024} KiB, got {name!r}, {why}"
+        f"{MAX_BYTES // 1024} KiB, got {name!r}, {fault}"
     )
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """The name that was meant, as the end of a message; empty where none is near."""
+    """What was meant, as the end of a message; empty where nothing is near."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -4,20 +4,24 @@
 
 The left part is taken as it was sampled and never encoded again, so that an engine may
 find it in its prefix cache. All that could go wrong later is tried when `Questions` is
-built: the chat template, the seams between stem, answer and end of turn, the grid.
+built: the chat template, the seams between stem, answer and end of turn, the grid,
+the room.
 Knows no model and no loss.
 """
 
-import difflib
 import re
-import tomllib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Collection, Sequence
+from dataclasses import MISSING, fields
 from functools import lru_cache
-from pathlib import Path
+from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
-from accredit.critics.question_templates import BUILT_IN
+from accredit.critics.question_templates import (
+    PLACEHOLDER,
+    QuestionTemplate,
+    nearest,
+    texts_named,
+)
 from accredit.functional.grids import grid_values
 from accredit.types import Attempt
 
@@ -25,48 +29,17 @@ Tokenizer: TypeAlias = Any
 """A tokenizer of transformers, whose own annotations are too wide to check against."""
 
 MAX_ANSWER_TOKENS = 4
+MAX_GRID = 1001
+"""Answers are tried one by one, and no number of four tokens tells more apart."""
 ON_GRID = 1e-6
 """Rounding by which a number may miss its grid value."""
-PLACEHOLDER = re.compile(r"\{(?:left|reference)\}")
-FORMAT = re.compile(r"\s?\{:(?:\.[0-9])?[fg]\}")
-NUMBER = re.compile(r"\s*(?>([0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?![\w%/,])")
-"""Leading, and not the beginning of a fraction, a percentage or a word."""
+NUMBER = re.compile(r"\s*(?>([0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?=\s|\Z)")
+"""Leading, and with nothing at its end that may belong to it."""
+GOES_ON = re.compile(r"[^\S\n]*(?:[%/]|[-\u2013]\s*\.?[0-9])")
+"""Makes a fraction, a percentage or a range of the number before."""
 OPENING_TAG = re.compile(r"<[^<>/]+>\s*")
+NO_THINKING = re.compile(r"<(\w+)>\s*</\1>")
 ATTEMPT, QUESTION = "accreditAttempt0x5a", "accreditQuestion0x5a"
-
-
-@dataclass(frozen=True)
-class QuestionTemplate:
-    """The texts of a question."""
-
-    question: str
-    """{left} stands for the tokens that are left to the attempt."""
-    question_with_reference: str
-    """{reference} stands for the text of a passing completion beside it."""
-    stem: str
-    """How the answer begins, up to its number."""
-    thinking_close: str = ""
-    """Ends the attempt's thinking where it has not ended; nothing where none thinks."""
-    answer_format: str = "{:.1f}"
-    """Of a grid value."""
-
-    def __post_init__(self) -> None:
-        needed = {"question": "{left}", "question_with_reference": "{left}{reference}"}
-        for key, names in needed.items():
-            found = set(PLACEHOLDER.findall(getattr(self, key)))
-            expected = set(PLACEHOLDER.findall(names))
-            if found != expected:
-                raise ValueError(
-                    f"{key} of a template must hold {' and '.join(sorted(expected))}, "
-                    f"and no other placeholder, got {sorted(found)}; the critic must "
-                    "know the budget that is left, and sees a reference in the second "
-                    "text alone"
-                )
-        if not FORMAT.fullmatch(self.answer_format):
-            raise ValueError(
-                "answer_format of a template must be that of one number, as '{:.1f}', "
-                f"got {self.answer_format!r}"
-            )
 
 
 def template_named(name: str) -> QuestionTemplate:
@@ -75,40 +48,25 @@ def template_named(name: str) -> QuestionTemplate:
     Raises:
         ValueError: there is neither, or the file does not hold one.
     """
-    if name in BUILT_IN:
-        return QuestionTemplate(**BUILT_IN[name])
-    file = Path(name)
-    if not file.is_file():
-        raise ValueError(
-            f"a template must be {', '.join(BUILT_IN)} or a TOML file, got {name!r}, "
-            f"which does not exist{_nearest(name, BUILT_IN)}"
-        )
-    try:
-        content = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise ValueError(f"{name} must be a TOML file, got {error}") from error
-    return _template_of(content, name)
-
-
-def _template_of(content: Mapping[str, Any], name: str) -> QuestionTemplate:
+    content = texts_named(name)
     known = [part.name for part in fields(QuestionTemplate)]
     for key, text in content.items():
         if key not in known:
             raise ValueError(
-                f"keys of {name} must be of {', '.join(known)}, got {key!r}"
-                f"{_nearest(key, known)}"
+                f"keys of {name} must be of {', '.join(known)}, got {key[:60]!r}"
+                f"{nearest(key[:60], known)}"
             )
         if not isinstance(text, str):
-            raise ValueError(f"{key} in {name} must be text, got {text!r}; quote it")
+            raise ValueError(
+                f"{key} in {name} must be text, got {repr(text)[:60]}; quote it"
+            )
     for part in fields(QuestionTemplate):
         if part.default is MISSING and part.name not in content:
             raise ValueError(f"{name} must hold the key {part.name!r}; add it")
-    return QuestionTemplate(**content)
-
-
-def _nearest(name: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    try:
+        return QuestionTemplate(**content)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 class Questions:
@@ -131,8 +89,14 @@ class Questions:
         the budget.
 
         Raises:
-            ValueError: the tokenizer cannot be asked this way, or answer on this grid.
+            ValueError: the tokenizer cannot be asked this way, or answer on this grid,
+                or the question leaves no room for an attempt.
         """
+        if grid_size > MAX_GRID:
+            raise ValueError(
+                f"grid_size of a prompted critic must be <= {MAX_GRID}, got "
+                f"{grid_size}; take a coarser grid"
+            )
         self.template = template
         self.stop_token_ids = frozenset(stop_token_ids)
         self.max_new_tokens = max_new_tokens
@@ -147,6 +111,12 @@ class Questions:
                 "without; use 'auto' or 'plain'"
             )
         self._is_plain = chat == "plain" or not tokenizer.chat_template
+        self._control = frozenset(
+            token.content
+            for token in tokenizer.added_tokens_decoder.values()
+            if token.special
+        )
+        self._require_text(template.stem)
         self._before, self._after = self._around_question()
         self.end_of_turn = self._end_of_turn()
         """Ids that end an answer."""
@@ -155,11 +125,7 @@ class Questions:
         self._closing = template.thinking_close.strip()
         closing_ids = self._ids(self._closing)
         self._closing_id = closing_ids[0] if len(closing_ids) == 1 else None
-        self._control = frozenset(
-            token.content
-            for token in tokenizer.added_tokens_decoder.values()
-            if token.special
-        )
+        self._require_room()
         self._question_ids = lru_cache(maxsize=256)(self._encoded_question)
 
     def context(self, attempt: Attempt, with_reference: bool) -> tuple[int, ...]:
@@ -188,15 +154,16 @@ class Questions:
     def parsed(self, ids: Sequence[int]) -> int | None:
         """Number of the grid value that an answer begins with; None where it has none.
 
-        At most the first four tokens are read, up to the end of the turn.
+        It is read from the first four tokens, up to the end of the turn; those behind
+        them may only show that it goes on as a fraction, a percentage or a range.
         """
         said: list[int] = []
-        for token in ids[:MAX_ANSWER_TOKENS]:
+        for token in ids:
             if token in self.stop_token_ids:
                 break
             said.append(token)
-        found = NUMBER.match(self._text(said))
-        if found is None:
+        found = NUMBER.match(self._text(said[:MAX_ANSWER_TOKENS]))
+        if found is None or GOES_ON.match(self._text(said), found.end()):
             return None
         number = float(found[1])
         for k, text in enumerate(self._texts):
@@ -268,8 +235,6 @@ class Questions:
 
     def _three_turns(self) -> str:
         """A user's turn, the assistant's and the next user's, as the template says."""
-        from jinja2 import TemplateError
-
         turns = [("user", "?"), ("assistant", ATTEMPT), ("user", QUESTION)]
         try:
             text = self.tokenizer.apply_chat_template(
@@ -277,11 +242,12 @@ class Questions:
                 add_generation_prompt=True,
                 tokenize=False,
             )
-        except (TemplateError, TypeError, ValueError, KeyError) as error:
+        except Exception as error:  # A template is a program: it may raise anything.
+            fault = " ".join(str(error).split())[:80] or type(error).__name__
             raise ValueError(
                 "a prompted critic asks in a second user turn, got a chat template "
-                f"that cannot hold two user turns ({str(error)[:80]}); use another "
-                "template or chat = 'plain'"
+                f"that cannot hold two user turns ({fault}); use another template or "
+                "chat = 'plain'"
             ) from error
         parts = re.findall(f"{ATTEMPT}|{QUESTION}", text)
         if parts != [ATTEMPT, QUESTION]:
@@ -315,21 +281,30 @@ class Questions:
 
     def _answers(self) -> tuple[tuple[int, ...], ...]:
         """Ids of each grid value, none of which begins another."""
-        answers = tuple(map(self._answer, self._texts))
-        for text, ids in zip(self._texts, answers, strict=True):
+        texts: dict[tuple[int, ...], str] = {}
+        for text in self._texts:
+            ids = self._answer(text)
             if not 0 < len(ids) <= MAX_ANSWER_TOKENS:
                 raise ValueError(
                     f"an answer must have 1 to {MAX_ANSWER_TOKENS} tokens, got "
                     f"{len(ids)} for {text!r}; take a coarser grid or a shorter "
                     "answer_format"
                 )
-            for other in answers:
-                if len(ids) < len(other) and other[: len(ids)] == ids:
+            if ids in texts:
+                raise ValueError(
+                    "answers must have different tokens, got the same for "
+                    f"{texts[ids]!r} and {text!r}; take another answer_format"
+                )
+            texts[ids] = text
+        for ids in texts:
+            for begun in (ids[:end] for end in range(1, len(ids))):
+                if begun in texts:
                     raise ValueError(
-                        f"no answer may begin another, got {text!r} ({list(ids)}) and "
-                        f"{list(other)}; give all the same digits, as '{{:.1f}}'"
+                        f"no answer may begin another, got {texts[begun]!r} "
+                        f"({list(begun)}) and {list(ids)}; give all the same digits, "
+                        "as '{:.1f}'"
                     )
-        return answers
+        return tuple(texts)
 
     def _answer(self, text: str) -> tuple[int, ...]:
         """Ids of one grid value, proved to stay apart behind every kind of question."""
@@ -347,6 +322,28 @@ class Questions:
             if ended[: len(expected)] != expected:
                 raise self._merged(text, self._before)
         return found.pop()
+
+    def _require_text(self, stem: str) -> None:
+        """Save for a closed block of thinking, whose tags may be control tokens."""
+        begun = NO_THINKING.match(stem)
+        said = stem[begun.end() :] if begun else stem
+        for token in sorted(self._control):
+            if token in said:
+                raise ValueError(
+                    "stem of a template must hold no control token of the model, got "
+                    f"{token!r} in {stem!r}; the chat template writes the turns"
+                )
+
+    def _require_room(self) -> None:
+        """Of the shortest question, whatever the prompt before it."""
+        limit = self.max_context_tokens
+        length = len(self._ids(self._asked(0, None)))
+        if limit is not None and length + MAX_ANSWER_TOKENS > limit:
+            raise ValueError(
+                f"a question and its answer must fit the model's {limit} positions, "
+                f"got {length} + {MAX_ANSWER_TOKENS} tokens before any prompt; take a "
+                "shorter template"
+            )
 
     def _merged(self, left: str, right: str) -> ValueError:
         return ValueError(
@@ -373,11 +370,12 @@ def _answer_texts(answer_format: str, grid: Sequence[float]) -> tuple[str, ...]:
         ValueError: two look the same.
     """
     texts = tuple(answer_format.format(value) for value in grid)
-    if len(set(texts)) != len(texts):
-        twice = next(text for text in texts if texts.count(text) > 1)
-        raise ValueError(
-            f"a grid of {len(texts)} values must have as many different answers, got "
-            f"{twice!r} more than once by answer_format {answer_format!r}; give it "
-            "more digits or take a smaller grid_size"
-        )
+    # The grid ascends: what looks the same is side by side.
+    for text, other in pairwise(texts):
+        if text == other:
+            raise ValueError(
+                f"a grid of {len(texts)} values must have as many different answers, "
+                f"got {text!r} more than once by answer_format {answer_format!r}; give "
+                "it more digits or take a smaller grid_size"
+            )
     return texts

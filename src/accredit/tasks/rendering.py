@@ -212,16 +212,15 @@ def _token_ids(
 
 
 def _templated(turns: Sequence[Message], tokenizer: Tokenizer) -> str | DoesNotFit:
-    from jinja2 import TemplateError
-
     try:
         return tokenizer.apply_chat_template(
             [{"role": turn.role, "content": turn.content} for turn in turns],
             add_generation_prompt=True,
             tokenize=False,
         )
-    except (TemplateError, TypeError, ValueError, KeyError) as error:
-        return DoesNotFit(f"the chat template refuses it: {shortened(str(error))}")
+    except Exception as error:  # A template is a program: it may raise anything.
+        fault = shortened(str(error) or type(error).__name__)
+        return DoesNotFit(f"the chat template refuses it: {fault}")
 
 
 def _opening_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
