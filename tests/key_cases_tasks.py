@@ -207,6 +207,17 @@ def verifier(task: str, bench: Bench) -> None:
     assert rewards(built(**section | {"verifier": "math"}), problem, half) == [1.0]
 
 
+def answer_tag(task: str, bench: Bench) -> None:
+    """What is judged wherever it is stopped: a box, or a block of that name."""
+    section = OWN[task](bench.folder)
+    boxed, block = r"\boxed{1}", "<proof>1</proof>"
+    by_box, by_block = built(**section), built(**section, answer_tag="proof")
+    problem = by_box.train[0]
+    assert by_box.has_answer(problem, boxed) and by_block.has_answer(problem, block)
+    assert not by_box.has_answer(problem, block)
+    assert not by_block.has_answer(problem, boxed)
+
+
 def answer_in(task: str, bench: Bench) -> None:
     """A bare .5 is an answer by default, and none where a box is demanded."""
     section = OWN[task](bench.folder)
@@ -305,6 +316,7 @@ VERIFIERS: dict[str, Callable[..., None]] = {
     "path": path,
     "verifier": verifier,
     "answer_in": answer_in,
+    "answer_tag": answer_tag,
     "reward_function": reward_function,
     "verifier_timeout_s": verifier_timeout_s,
     "verifier_workers": verifier_workers,

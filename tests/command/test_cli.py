@@ -141,7 +141,7 @@ def test_a_run_that_fails_is_no_mistake_of_the_user(accredit, recipe, folder):
     code, _, told = accredit("train", recipe, *words, "--steps", "20")
     assert code == FAILED
     (line,) = [line for line in told.splitlines() if line.startswith("accredit: ")]
-    assert line.startswith("accredit: the run failed: at most 10% of the rollouts")
+    assert line.startswith("accredit: the run failed: at most 10% of the judged ")
     assert "ZeroDivisionError" in line
     assert "Traceback" not in told
 

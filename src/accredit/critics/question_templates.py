@@ -104,7 +104,7 @@ class QuestionTemplate:
         if not self.stem or PLACEHOLDER.search(self.stem):
             raise ValueError(
                 "stem of a template must be a text without placeholders, got "
-                f"{self.stem!r}; what is asked belongs into question"
+                f"{self.stem!r}; what is asked belongs in question"
             )
         if not FORMAT.fullmatch(self.answer_format):
             raise ValueError(

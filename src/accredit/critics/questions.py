@@ -5,8 +5,7 @@
 The left part is taken as it was sampled and never encoded again, so that an engine may
 find it in its prefix cache. All that could go wrong later is tried when `Questions` is
 built: the chat template, the seams between stem, answer and end of turn, the grid,
-the room.
-Knows no model and no loss.
+the room. Knows no model and no loss.
 """
 
 import re
@@ -30,7 +29,7 @@ Tokenizer: TypeAlias = Any
 
 MAX_ANSWER_TOKENS = 4
 MAX_GRID = 1001
-"""Answers are tried one by one, and no number of four tokens tells more apart."""
+"""Every answer is tried by itself behind the whole question."""
 ON_GRID = 1e-6
 """Rounding by which a number may miss its grid value."""
 NUMBER = re.compile(r"\s*(?>([0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?=\s|\Z)")
