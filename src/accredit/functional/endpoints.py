@@ -25,9 +25,8 @@ def filled_endpoints(
 
     0 where a group has none. Whatever stands at an invalid place, NaN too, is not read.
     """
-    totals = group_sums(torch.where(valid, endpoints, 0.0), group_index)
-    counts = group_sums(valid.to(endpoints.dtype), group_index)
-    return torch.where(valid, endpoints, (totals / counts.clamp(min=1))[group_index])
+    means, _ = valid_means(endpoints, valid, group_index)
+    return torch.where(valid, endpoints, means[group_index])
 
 
 def endpoint_advantages(
@@ -84,11 +83,20 @@ def group_targets(
         min_valid: Valid endpoints that a target needs.
         grid_size: Values on the grid between 0 and 1; None does not round.
     """
-    counts = group_sums(valid.to(endpoints.dtype), group_index)
-    totals = group_sums(torch.where(valid, endpoints, 0.0), group_index)
-    means = totals / counts.clamp(min=1)
+    means, counts = valid_means(endpoints, valid, group_index)
     targets = means if grid_size is None else on_grid(means, grid_size)
     return torch.where(counts >= min_valid, targets, torch.nan)
+
+
+def valid_means(
+    endpoints: Float[Tensor, " rollout"],
+    valid: Bool[Tensor, " rollout"],
+    group_index: Int[Tensor, " rollout"],
+) -> tuple[Float[Tensor, " group"], Float[Tensor, " group"]]:
+    """Mean of each group's valid endpoints, 0 without any, and how many there are."""
+    totals = group_sums(torch.where(valid, endpoints, 0.0), group_index)
+    counts = group_sums(valid.to(endpoints.dtype), group_index)
+    return totals / counts.clamp(min=1), counts
 
 
 def group_sums(
