@@ -35,6 +35,8 @@ samples = 24
 
 RATES = (3e-4, 6e-4, 1e-3, 2e-3)
 """GRPO's learning rates, one of which is chosen for each split."""
+SWEPT = (3e-4, 5e-4)
+"""Those of all others in the main study; from 6e-4 on some of their runs collapse."""
 NUM_EVALUATIONS = 12
 """Of a run, at equal distances of decode FLOPs; one of the start policy beside them."""
 
@@ -47,7 +49,7 @@ REPLAYED: Settings = {
     "algorithm.replay_capacity": 16,
     "algorithm.chunk_length": 12,
     "algorithm.entropy_control": False,
-    RATE: 5e-4,
+    RATE: 3e-4,
 }
 ASKING: Settings = REPLAYED | {
     "algorithm.name": "ac2",
@@ -91,11 +93,11 @@ PLUS: Settings = AC2 | {
 
 CONFIGS: dict[str, Settings] = {
     "grpo": {"algorithm.name": "grpo", RATE: RATES},
-    "prefix_grpo": REPLAYED | {"algorithm.name": "prefix_grpo"},
-    "ac2": AC2,
-    "ac2_head": HEAD,
-    "ac2_exact": EXACT,
-    "ac2_plus": PLUS,
+    "prefix_grpo": REPLAYED | {"algorithm.name": "prefix_grpo", RATE: SWEPT},
+    "ac2": AC2 | {RATE: SWEPT},
+    "ac2_head": HEAD | {RATE: SWEPT},
+    "ac2_exact": EXACT | {RATE: SWEPT},
+    "ac2_plus": PLUS | {RATE: SWEPT},
     # Ablations of the paper.
     "no_audit": AC2 | {"algorithm.audit_share": 0.0},
     "correct_only": AC2 | {"algorithm.admission": "passed"},
