@@ -206,3 +206,13 @@ def test_no_gradient_is_lost_on_the_way():
     ends = torch.tensor(ENDS, requires_grad=True)
     endpoint_advantages(ends, ALL, torch.zeros(3, dtype=torch.long))[0].backward()
     torch.testing.assert_close(ends.grad, torch.tensor([2 / 3, -1 / 3, -1 / 3]))
+
+
+def test_two_siblings_are_compared_with_each_other():
+    found = endpoint_advantages(
+        torch.tensor([0.75, 0.25]),
+        torch.tensor([True, True]),
+        torch.tensor([0, 0]),
+        baseline="leave_one_out",
+    )
+    assert found.tolist() == [0.5, -0.5]
