@@ -373,12 +373,9 @@ def draw(runs: Sequence[Content], found: Summary, path: Path) -> None:
             chosen = chosen_runs([run for run in runs if run["split"] == split])
             draw_panel(panel, chosen, found[split][BASELINE]["target"])
             panel.set_title(split.replace("_", " "), loc="left", color=INK, fontsize=11)
-        # One for all: an unfinished study has panels with fewer curves.
-        handles, labels = max(
-            (panel.get_legend_handles_labels() for panel in panels),
-            key=lambda found: len(found[1]),
-        )
-        panels[0].legend(handles, labels, frameon=False, fontsize=8, loc="lower right")
+        drawn = [panel.get_legend_handles_labels() for panel in panels]
+        fullest = max(drawn, key=lambda found: len(found[1]))
+        panels[0].legend(*fullest, frameon=False, fontsize=8, loc="lower right")
         mine = [run for run in runs if run["split"] in splits]
         figure.text(0.01, 0.01, source(mine), color=MUTED, fontsize=6)
         figure.tight_layout(rect=(0, 0.03, 1, 1))
