@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from common import RESULTS
 from headline_runs import CONFIGS, NUM_EVALUATIONS, RATE, STUDIES
+from matplotlib.ticker import EngFormatter
 from study_tables import IMAGES, short, table
 
 from accredit.randomness import generator
@@ -385,8 +386,6 @@ def draw(runs: Sequence[Content], found: Summary, path: Path) -> None:
 
 def draw_panel(panel: Any, chosen: Mapping[str, Any], target: float) -> None:
     """A line an algorithm, and GRPO's best score."""
-    from matplotlib.ticker import EngFormatter
-
     panel.axhline(target, color=MUTED, linewidth=1.0, dashes=(2, 3))
     for label, colour in zip(STUDIES["main"].labels, SERIES, strict=False):
         if label not in chosen:
