@@ -32,6 +32,7 @@ Differs from the paper:
   kinds of critics are ours or the paper's ablations.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -89,6 +90,17 @@ class AC2:
     grid: int
     """Tokens between possible cuts."""
 
+    @classmethod
+    def of(cls, config: AC2Config, critic: PrefixCritic, max_new_tokens: int) -> "AC2":
+        """With the numbers that a section gives under that budget."""
+        return cls(
+            config,
+            critic,
+            gate_of(config.gate),
+            chunk=config.chunk(max_new_tokens),
+            grid=config.grid(max_new_tokens),
+        )
+
     @property
     def clip_bounds(self) -> tuple[float, float]:
         """For the report; the entropy control moves the upper one."""
@@ -118,7 +130,8 @@ class AC2:
                 num_chunks_of=partial(self.num_chunks_of, known),
                 audit_share_of=partial(self.audit_share_of, known),
             )
-            values = self.valued(visit, known, world)
+            references = self.shown(visit, known)
+            values = self.valued(visit, references, world)
             worth = settled(config, visit, values, grid_size=self.target_grid)
             entropy, entropy_cost = start_entropy(
                 config, visit.groups, visit.refill, world
@@ -132,15 +145,13 @@ class AC2:
             after = self.learned(visit, values, worth, turn, policy, state, world)
             world.engine.load(world.learner.model, world.learner.version)
         memory = remembered(config, replay, visit.refill, entropy).to_json()
+        spent = entropy_cost + step_cost(visit, values, turn, world)
         return recorded(
             state,
             world,
             Drawn(visit.groups, num_drawn=visit.num_drawn),
             batch,
-            Shaped(
-                worth.endpoints,
-                entropy_cost + step_cost(visit, values, turn, world),
-            ),
+            Shaped(worth.endpoints, spent),
             carried_values(visit, values, worth),
             credit,
             policy,
@@ -154,7 +165,7 @@ class AC2:
                 worth,
                 known,
                 after,
-                self.shown(visit, known),
+                references,
                 len(world.problems.prompts),
             ),
             clip_bounds=replay_bounds(config, replay.entropy_offset),
@@ -188,13 +199,18 @@ class AC2:
             for route in visit.routes
         ]
 
-    def valued(self, visit: Visit, known: CriticMemory, world: World) -> Values:
+    def valued(
+        self,
+        visit: Visit,
+        references: Sequence[tuple[int, ...] | None],
+        world: World,
+    ) -> Values:
         """Everything that the critic is asked in a step, before any update."""
         return asked_values(
             visit,
             self.critic,
             world,
-            references=self.shown(visit, known),
+            references=references,
             num_borders=self.num_borders(visit),
         )
 
@@ -261,10 +277,4 @@ class AC2:
 
 def ac2(config: AC2Config, critic: PrefixCritic, max_new_tokens: int) -> AC2:
     """A critic on the policy's own weights, trusted problem by problem."""
-    return AC2(
-        config,
-        critic,
-        gate_of(config.gate),
-        chunk=config.chunk(max_new_tokens),
-        grid=config.grid(max_new_tokens),
-    )
+    return AC2.of(config, critic, max_new_tokens)

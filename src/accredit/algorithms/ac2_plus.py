@@ -28,7 +28,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 from accredit.algorithms.ac2 import AC2
-from accredit.algorithms.ac2_gate import gate_of
 from accredit.algorithms.ac2_update import Teach, lessons_of
 from accredit.algorithms.ac2_visit import Values, Visit
 from accredit.algorithms.ac2_worth import Worth, targets_of
@@ -222,14 +221,6 @@ def known_marks(
     return [*marks, (int(batch.token_mask[row].sum()), float(worth.endpoints[row]))]
 
 
-def ac2_plus(
-    config: AC2PlusConfig, critic: PrefixCritic, max_new_tokens: int
-) -> AC2Plus:
+def ac2_plus(config: AC2PlusConfig, critic: PrefixCritic, max_new_tokens: int) -> AC2:
     """AC2 with the options that its section asks for."""
-    return AC2Plus(
-        config,
-        critic,
-        gate_of(config.gate),
-        chunk=config.chunk(max_new_tokens),
-        grid=config.grid(max_new_tokens),
-    )
+    return AC2Plus.of(config, critic, max_new_tokens)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from accredit.critics.asking import unrewarded
 from accredit.critics.value_head import ValueHeadCritic
 from accredit.engines.models import context_tokens
 from accredit.randomness import keyed_seed
@@ -126,22 +127,6 @@ def num_tokens(attempt: Attempt) -> int:
 
 def batch_of(attempts: Sequence[Attempt], num_fillers: int) -> Batch:
     """Prompt, what is written and fillers as rows, of which nobody knows a reward."""
-    lengths = torch.tensor([num_tokens(attempt) + num_fillers for attempt in attempts])
-    width = int(lengths.max())
-    token_ids = torch.full((len(attempts), width), FILLER)
-    for row, attempt in enumerate(attempts):
-        ids = torch.tensor([*attempt.prompt.token_ids, *attempt.written])
-        token_ids[row, : len(ids)] = ids
-    token_mask = torch.arange(width) < lengths[:, None]
-    unknown = torch.zeros(len(attempts))
-    return Batch(
-        token_ids=token_ids,
-        token_mask=token_mask,
-        sampled=torch.zeros_like(token_mask),
-        sampling_logprobs=torch.zeros(token_ids.shape),
-        rewards=unknown,
-        verified=unknown > 0,
-        truncated=unknown > 0,
-        group_index=torch.arange(len(attempts)),
-        prompts=tuple(attempt.prompt for attempt in attempts),
-    )
+    fillers = [FILLER] * num_fillers
+    rows = [[*a.prompt.token_ids, *a.written, *fillers] for a in attempts]
+    return replace(unrewarded(rows), prompts=tuple(a.prompt for a in attempts))

@@ -30,12 +30,20 @@ def prefix_values(
         raise ValueError(
             f"a critic values rows of at least one token id, got lengths {lengths}"
         )
-    token_ids = torch.zeros(len(rows), max(lengths), dtype=torch.int64)
+    batch = unrewarded(rows)
+    values = critic.values(batch, batch.rewards)
+    return [row[: n + 1] for row, n in zip(values, lengths, strict=True)]
+
+
+def unrewarded(rows: Sequence[Sequence[int]]) -> Batch:
+    """Rows of token ids that nobody sampled, of which nobody knows a reward."""
+    lengths = torch.tensor([len(row) for row in rows])
+    token_ids = torch.zeros(len(rows), int(lengths.max()), dtype=torch.int64)
     for place, row in enumerate(rows):
         token_ids[place, : len(row)] = torch.tensor(row)
-    token_mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    token_mask = torch.arange(token_ids.shape[1]) < lengths[:, None]
     unknown = torch.zeros(len(rows))
-    batch = Batch(
+    return Batch(
         token_ids=token_ids,
         token_mask=token_mask,
         sampled=torch.zeros_like(token_mask),
@@ -45,5 +53,3 @@ def prefix_values(
         truncated=unknown > 0,
         group_index=torch.arange(len(rows)),
     )
-    values = critic.values(batch, unknown)
-    return [row[: n + 1] for row, n in zip(values, lengths, strict=True)]
