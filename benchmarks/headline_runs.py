@@ -35,8 +35,6 @@ samples = 24
 
 RATES = (3e-4, 6e-4, 1e-3, 2e-3)
 """GRPO's learning rates, one of which is chosen for each split."""
-SWEPT = (3e-4, 5e-4)
-"""Those of all others in the main study; from 6e-4 on some of their runs collapse."""
 NUM_EVALUATIONS = 12
 """Of a run, at equal distances of decode FLOPs; one of the start policy beside them."""
 
@@ -45,12 +43,16 @@ Settings = dict[str, Any]
 
 RATE = "learner.learning_rate"
 REPLAYED: Settings = {
+    RATE: 5e-4,
+    "learner.max_gradient_norm": 0.05,
     "algorithm.num_refill": 8,
     "algorithm.replay_capacity": 16,
     "algorithm.chunk_length": 12,
     "algorithm.entropy_control": False,
-    RATE: 3e-4,
 }
+"""Of all but GRPO. Rate and gradient norm are chosen by the training problems of other
+seeds than the study's, on the hard split (docs/log.md): at a norm of 1 a single batch
+undoes twenty, at 8e-4 some runs collapse. GRPO does not gain by a smaller norm."""
 ASKING: Settings = REPLAYED | {
     "algorithm.name": "ac2",
     "algorithm.chunk_weight": 3.0,
@@ -93,11 +95,11 @@ PLUS: Settings = AC2 | {
 
 CONFIGS: dict[str, Settings] = {
     "grpo": {"algorithm.name": "grpo", RATE: RATES},
-    "prefix_grpo": REPLAYED | {"algorithm.name": "prefix_grpo", RATE: SWEPT},
-    "ac2": AC2 | {RATE: SWEPT},
-    "ac2_head": HEAD | {RATE: SWEPT},
-    "ac2_exact": EXACT | {RATE: SWEPT},
-    "ac2_plus": PLUS | {RATE: SWEPT},
+    "prefix_grpo": REPLAYED | {"algorithm.name": "prefix_grpo"},
+    "ac2": AC2,
+    "ac2_head": HEAD,
+    "ac2_exact": EXACT,
+    "ac2_plus": PLUS,
     # Ablations of the paper.
     "no_audit": AC2 | {"algorithm.audit_share": 0.0},
     "correct_only": AC2 | {"algorithm.admission": "passed"},
@@ -154,7 +156,7 @@ CONFIGS: dict[str, Settings] = {
     "plus_correction": PLUS | {"algorithm.correction": "doubly_robust"},
     "plus_long_chunks": PLUS | {"algorithm.chunk_signal": 1.0},
 }
-"""What each algorithm sets beside BASE. Several learning rates are swept, and one is
+"""What each algorithm sets beside BASE. GRPO's learning rates are swept, and one is
 chosen for each split by the rewards of training."""
 
 
