@@ -87,6 +87,7 @@ PLUS_CHANGES: dict[str, tuple[Keys, Keys]] = {
     "border_lessons": ({}, {"border_lessons": False}),
     "correction": ({}, {"correction": "none"}),
     "correction_cap": ({}, {"correction_cap": 1.0}),
+    "recalibration_steps": ({}, {"recalibration_steps": None}),
     "audit_half_life": ({"audit_share": 1.0}, {"audit_half_life": 0.5}),
     "smallest_audit_share": ({"audit_half_life": 0.1}, {"smallest_audit_share": 0.25}),
     "chunk_signal": ({}, {"chunk_signal": None}),
@@ -245,6 +246,11 @@ GATE_CHANGES: dict[str, tuple[Keys, Keys]] = {
     ),
     "standard_errors": (POOLED, {"gate.standard_errors": 1.0}),
     "min_errors": (POOLED, {"gate.min_errors": 9}),
+    # .7 / 4 = .175 is too much; with twenty errors of .1 beside it is 2.7 / 24 = .1125
+    "prior_errors": (
+        {**POOLED, "gate.tau_local": 0.15, "gate.prior_errors": 20},
+        {"gate.prior_errors": 0},
+    ),
     "revocable": (BACK, {"gate.revocable": True}),
 }
 

@@ -175,6 +175,8 @@ class Routing:
     """Problems that it was newly trusted with."""
     num_revoked: int = 0
     """Problems whose trust was taken back."""
+    shift: float = 0.0
+    """Log-odds by which the critic's values were moved to those above."""
 
 
 @dataclass(frozen=True)

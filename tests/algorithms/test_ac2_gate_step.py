@@ -201,6 +201,7 @@ def test_every_key_of_the_gate_reaches_it():
         "require_nonzero": False,
         "standard_errors": 2.0,
         "min_errors": 4,
+        "prior_errors": 5,
         "revocable": True,
     }
     gate = chosen(gate=keys).gate

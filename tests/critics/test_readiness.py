@@ -374,17 +374,17 @@ ROW = Gate().after(OPEN, [visit(0.25)])[0].to_json()["tracks"]["a"]
 
 
 def saved(**changes):
-    return {"tracks": {"a": ROW | changes}, "window": []}
+    return EMPTY | {"tracks": {"a": ROW | changes}}
 
 
-EMPTY = {"tracks": {}, "window": []}
+EMPTY = {"tracks": {}, "window": [], "newcomers": False}
 NO_GATES = [None, [], {}, {"tracks": {}}, EMPTY | {"more": 1}, EMPTY | {"tracks": []}]
 NO_GATES += [EMPTY | {"window": {}}, EMPTY | {"window": [0.1]}]
 
 
 @pytest.mark.parametrize("content", NO_GATES)
 def test_what_is_no_gate_is_refused(content):
-    with pytest.raises(ValueError, match="must have tracks by problem and a window"):
+    with pytest.raises(ValueError, match="must have tracks by problem, a window"):
         GateState.from_json(content)
 
 
@@ -403,6 +403,7 @@ def test_what_is_no_gate_is_refused(content):
         (saved(num_audits=True), "a count here, got True"),
         (saved(ready=1), "true or false here, got 1 in 'a'"),
         (saved(nonzero_seen=None), "true or false here, got None"),
+        (EMPTY | {"newcomers": 1}, "true or false here, got 1 in 'newcomers'"),
         (EMPTY | {"window": [[None]]}, "number >= 0 here, got None in 'window'"),
     ],
 )

@@ -94,6 +94,21 @@ def test_pitfall_3_the_gap_is_hope_at_the_border_less_what_was_earned(metrics):
     assert metrics_of(lost)["ac2/hacking_gap"] == pytest.approx(-0.25)
 
 
+def test_the_slope_says_how_much_of_a_difference_between_siblings_comes_true(metrics):
+    # V (.75, .25) and R (0, .5): (.25 x -.25 + -.25 x .25) / (2 x .25^2) = -1
+    assert metrics["ac2/sibling_slope"] == pytest.approx(-1.0)
+    # R (1, .25): .75 / .5, and whatever happens to both of them changes nothing
+    better = with_rewards(routed_record(), 2, [1.0, 0.25])
+    assert metrics_of(better)["ac2/sibling_slope"] == pytest.approx(1.5)
+    lost = with_rewards(routed_record(), 2, [None, 0.5])
+    assert "ac2/sibling_slope" not in metrics_of(lost)
+
+
+def test_how_far_the_critic_was_moved(metrics):
+    assert metrics["ac2/recalibration"] == 0.0
+    assert metrics_of(routed_record(shift=0.7))["ac2/recalibration"] == 0.7
+
+
 def test_borders_of_problems_that_are_not_ready_are_nobodys_hacking():
     """They are asked about where the critic learns one chunk on."""
     values = torch.tensor([0.9, NAN, NAN, NAN, 0.75, 0.25, NAN, NAN])
@@ -330,6 +345,7 @@ def test_a_step_of_the_gate_alone_is_counted_and_nothing_else():
     assert found["tokens/saved_share"] == 0.0
     assert found["ac2/chunk_token_share"] == 0.0
     gone = {"error_rewards", "error_self", "error_audited", "hacking_gap"}
+    gone |= {"sibling_slope"}
     assert not {f"ac2/{name}" for name in (*gone, "invalid_share")} & set(found)
     assert "readiness/audited_share" not in found
 

@@ -131,7 +131,7 @@ class AC2:
                 audit_share_of=partial(self.audit_share_of, known),
             )
             references = self.shown(visit, known)
-            values = self.valued(visit, references, world)
+            values = self.valued(visit, references, known, world)
             worth = settled(config, visit, values, grid_size=self.target_grid)
             entropy, entropy_cost = start_entropy(
                 config, visit.groups, visit.refill, world
@@ -203,6 +203,7 @@ class AC2:
         self,
         visit: Visit,
         references: Sequence[tuple[int, ...] | None],
+        known: CriticMemory,
         world: World,
     ) -> Values:
         """Everything that the critic is asked in a step, before any update."""

@@ -25,6 +25,7 @@ def gate_of(config: GateConfig) -> Gate:
         require_nonzero=config.require_nonzero,
         standard_errors=config.standard_errors,
         min_errors=config.min_errors,
+        prior_errors=config.prior_errors,
         revocable=config.revocable,
     )
 

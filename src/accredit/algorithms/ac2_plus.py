@@ -5,6 +5,8 @@
     critic.readout   the mean over the grid in place of its likeliest value
     critic.weights   a copy of the policy that learns apart, and is not moved by it
     target_rounding  targets between two grid values, each taught by its share
+    recalibration    all values moved by the one log-odds ratio between what came in the
+                     last steps and what was said: v' / (1 - v') = rho v / (1 - v)
     border_lessons   a rollout that ran to its end teaches at a border of its own
     border_credit    an audited rollout is paid chunk by chunk:
                      V(b_1) - mean_j V(b_1)_j,  V(b_2) - V(b_1),  ...,  R - V(b_n)
@@ -21,6 +23,7 @@ Differs from the paper: in all of the above, and as AC2 does.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -28,7 +31,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from accredit.algorithms.ac2 import AC2
-from accredit.algorithms.ac2_update import Teach, lessons_of
+from accredit.algorithms.ac2_outcomes import outcomes_of, put_right
+from accredit.algorithms.ac2_update import CriticTurn, Teach, lessons_of
 from accredit.algorithms.ac2_visit import Values, Visit
 from accredit.algorithms.ac2_worth import Worth, targets_of
 from accredit.algorithms.replay_configs import AC2PlusConfig
@@ -39,7 +43,7 @@ from accredit.functional.grids import on_grid
 from accredit.functional.value_targets import doubly_robust_targets
 from accredit.protocols import PrefixCritic
 from accredit.randomness import generator
-from accredit.records import Cost, Credit, State
+from accredit.records import Cost, Credit, PolicyUpdate, State
 from accredit.replay import StoredLesson
 from accredit.world import World, forward_cost
 
@@ -77,6 +81,37 @@ class AC2Plus(AC2):
             return share
         least = min(share, self.config.smallest_audit_share)
         return max(least, share * 0.5 ** (track.num_audits / half_life))
+
+    def valued(
+        self,
+        visit: Visit,
+        references: Sequence[tuple[int, ...] | None],
+        known: CriticMemory,
+        world: World,
+    ) -> Values:
+        """What the critic says, put right by what came of what it said before."""
+        said = super().valued(visit, references, known, world)
+        if self.config.recalibration_steps is None:
+            return said
+        return put_right(said, known.outcomes)
+
+    def learned(
+        self,
+        visit: Visit,
+        values: Values,
+        worth: Worth,
+        turn: CriticTurn,
+        policy: PolicyUpdate | None,
+        state: State,
+        world: World,
+    ) -> CriticMemory:
+        """What AC2 learns, and what came of what the critic said in this step."""
+        after = super().learned(visit, values, worth, turn, policy, state, world)
+        steps = self.config.recalibration_steps
+        if steps is None:
+            return after
+        outcomes = (*turn.memory.outcomes, outcomes_of(visit, values))
+        return replace(after, outcomes=outcomes[-steps:])
 
     def num_borders(self, visit: Visit) -> list[int]:
         """All borders of audited groups, where they are paid by them."""

@@ -45,6 +45,7 @@ def routing_of(
         num_ready=after.gate.num_ready,
         num_flipped=flipped,
         num_revoked=revoked,
+        shift=values.shift,
     )
 
 

@@ -105,6 +105,10 @@ class Values:
     left_out: Bool[Tensor, " group"]
     """True where the question about a prefix did not fit the critic's context."""
     num_left_out: int
+    shift: float = 0.0
+    """Log-odds by which the critic's values were moved to these."""
+    said: "Values | None" = None
+    """As the critic said them, where they were moved."""
 
 
 ChunkRule = Callable[[str], int]

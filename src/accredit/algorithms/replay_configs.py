@@ -141,6 +141,10 @@ class GateConfig(BaseConfig):
     """Of `pooled`: how many of them the mean error must lie below tau_local."""
     min_errors: Annotated[int, Field(ge=2)] = 2
     """Of `pooled`: errors of a problem, one a prefix, before their mean is tested."""
+    prior_errors: Annotated[int, Field(ge=0)] = 0
+    """Of `pooled`: errors that are added to a problem's own, like the window's; with
+    them a problem may be ready before its first visit, unless the two keys above ask
+    for one."""
     revocable: bool = False
     """Whether an audited visit whose errors fail the local test takes trust back."""
 
@@ -148,7 +152,7 @@ class GateConfig(BaseConfig):
     def _keys_are_read(self) -> "GateConfig":
         require_used(
             self,
-            ("standard_errors", "min_errors"),
+            ("standard_errors", "min_errors", "prior_errors"),
             self.rule == "pooled",
             "rule = 'pooled'",
         )
@@ -288,6 +292,9 @@ class AC2PlusConfig(AC2Config):
     """How the critic's targets follow the policy's first minibatch."""
     correction_cap: Annotated[float, Field(ge=1)] = 2.0
     """Largest ratio of a continuation that the correction counts."""
+    recalibration_steps: Positive | None = 4
+    """Steps whose outcomes say by which factor the odds of all the critic's values are
+    moved; none takes them as they were said."""
     audit_half_life: Annotated[float, Field(gt=0)] | None = 4.0
     """Audits of a problem after which its share of audits is halved; none keeps it."""
     smallest_audit_share: UnitShare = 0.05

@@ -16,6 +16,9 @@ from accredit.critics.readiness import GateState
 from accredit.critics.references import ReferenceBank
 from accredit.replay import LessonBuffer, RolloutBuffer
 
+Outcome = tuple[float, float, float]
+"""A value that the critic said, the mean reward that came, and of how many."""
+
 
 @dataclass(frozen=True)
 class ReplayMemory:
@@ -54,6 +57,8 @@ class CriticMemory:
     spreads: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """Of each problem, groups with siblings and the sum of their endpoints' variances:
     how much credit a chunk deals."""
+    outcomes: tuple[tuple[Outcome, ...], ...] = ()
+    """Of the last steps, oldest first, where the critic is put right by them."""
 
     @classmethod
     def of(
@@ -70,6 +75,7 @@ class CriticMemory:
             number(part(found, "learning_rate"), "learning_rate", least=0.0),
             int(number(part(found, "breaches"), "breaches", least=0.0)),
             spreads_of(part(found, "spreads")),
+            outcomes_of(part(found, "outcomes")),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -81,6 +87,7 @@ class CriticMemory:
             "learning_rate": self.learning_rate,
             "breaches": self.breaches,
             "spreads": {id: list(spread) for id, spread in self.spreads.items()},
+            "outcomes": [[list(row) for row in step] for step in self.outcomes],
         }
 
 
@@ -122,6 +129,42 @@ def spreads_of(content: Any) -> dict[str, tuple[int, float]]:
         count, total = (number(value, "spreads", least=0.0) for value in pair)
         found[problem] = (int(count), total)
     return found
+
+
+def outcomes_of(content: Any) -> tuple[tuple[Outcome, ...], ...]:
+    """Value, reward and count of each step's outcomes.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(content, list):
+        raise torn("outcomes", content)
+    return tuple(tuple(map(outcome_of, rows_of(step))) for step in content)
+
+
+def rows_of(step: Any) -> list[Any]:
+    """The outcomes of a step.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(step, list):
+        raise torn("outcomes", step)
+    return step
+
+
+def outcome_of(row: Any) -> Outcome:
+    """Value, reward and count.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if not isinstance(row, list) or len(row) != 3:
+        raise torn("outcomes", row)
+    value, reward, count = (number(x, "outcomes", least=0.0) for x in row)
+    if max(value, reward) > 1.0 + 1e-6:
+        raise torn("outcomes", row)
+    return value, reward, count
 
 
 def torn(name: str, value: Any) -> ValueError:

@@ -9,8 +9,9 @@ A problem becomes ready when all of these hold:
 
 Wen et al. 2026, arXiv:2609.39247. 3 and 4 keep out what is predicted well because it
 always fails. Beside the paper's rule for 2, the error of one visit, there is the error
-of all visits with its standard error, and trust that audits can take back: that of one
-visit, or, with the errors of all visits, the audited ones since the problem is ready.
+of all visits with its standard error, which errors of other problems may stand in for;
+and trust that audits can take back: that of one visit, or, with the errors of all
+visits, the audited ones since the problem is ready.
 
 Knows neither rollouts nor critics: errors come in, who is trusted goes out.
 """
@@ -18,7 +19,7 @@ Knows neither rollouts nor critics: errors come in, who is trusted goes out.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from accredit.types import EMPTY
 
@@ -48,6 +49,37 @@ class Visit:
                     f"errors must be finite and >= 0, got {error} for "
                     f"{self.problem_id!r}; an unparsable prediction is an error of 1"
                 )
+
+
+class Errors(NamedTuple):
+    """Several errors, by what their mean and its standard error need."""
+
+    num: int
+    total: float
+    squares: float
+    """Sum of their squares."""
+
+    def __add__(self, other: object) -> "Errors":
+        """Both together."""
+        if not isinstance(other, Errors):
+            return NotImplemented
+        return Errors(*(mine + its for mine, its in zip(self, other, strict=True)))
+
+    def scaled_to(self, num: int) -> "Errors":
+        """So many with the same mean and mean square; none where there are none."""
+        if not self.num:
+            return self
+        share = num / self.num
+        return Errors(num, share * self.total, share * self.squares)
+
+    def bound(self, standard_errors: float) -> float:
+        """Mean error and so many standard errors of it, of two errors or more.
+
+        mean + c sqrt(sum_i (e_i - mean)^2 / (n - 1) / n)
+        """
+        mean = self.total / self.num
+        variance = max(0.0, self.squares - self.total * mean) / (self.num - 1)
+        return mean + standard_errors * math.sqrt(variance / self.num)
 
 
 @dataclass(frozen=True)
@@ -87,21 +119,15 @@ class Track:
             audited_squares=self.audited_squares + math.fsum(e * e for e in audited),
         )
 
-    def bound(self, standard_errors: float) -> float:
-        """Mean error and so many standard errors of it, of two errors or more.
+    @property
+    def errors(self) -> Errors:
+        """All of them."""
+        return Errors(self.num_errors, self.total, self.total_squares)
 
-        mean + c sqrt(sum_i (e_i - mean)^2 / (n - 1) / n)
-        """
-        return _bound(self.num_errors, self.total, self.total_squares, standard_errors)
-
-    def audited_bound(self, standard_errors: float) -> float:
-        """The same of the audited errors since the problem became ready."""
-        return _bound(
-            self.num_audited,
-            self.audited_total,
-            self.audited_squares,
-            standard_errors,
-        )
+    @property
+    def audited(self) -> Errors:
+        """The audited ones since the problem became ready."""
+        return Errors(self.num_audited, self.audited_total, self.audited_squares)
 
 
 @dataclass(frozen=True)
@@ -112,11 +138,13 @@ class GateState:
     """Of every problem that was visited."""
     window: tuple[tuple[float, ...], ...] = ()
     """Errors of the last complete steps, oldest step first."""
+    newcomers: bool = False
+    """Whether the critic is trusted with problems that were never visited."""
 
     def ready(self, problem_id: str) -> bool:
         """Whether the critic is trusted with the problem."""
         track = self.tracks.get(problem_id)
-        return track is not None and track.ready
+        return self.newcomers if track is None else track.ready
 
     @property
     def num_ready(self) -> int:
@@ -128,6 +156,7 @@ class GateState:
         return {
             "tracks": {name: asdict(track) for name, track in self.tracks.items()},
             "window": [list(errors) for errors in self.window],
+            "newcomers": self.newcomers,
         }
 
     @classmethod
@@ -139,14 +168,14 @@ class GateState:
         """
         if not (
             isinstance(content, Mapping)
-            and content.keys() == {"tracks", "window"}
+            and content.keys() == {"tracks", "window", "newcomers"}
             and isinstance(content["tracks"], Mapping)
             and isinstance(content["window"], list)
             and all(isinstance(errors, list) for errors in content["window"])
         ):
             raise ValueError(
-                "the stored gate must have tracks by problem and a window of lists, "
-                f"got {content!r:.80}; it was saved by something else"
+                "the stored gate must have tracks by problem, a window of lists and "
+                f"newcomers, got {content!r:.80}; it was saved by something else"
             )
         return cls(
             {name: _track(row, name) for name, row in content["tracks"].items()},
@@ -154,6 +183,7 @@ class GateState:
                 tuple(_number(error, "window") for error in errors)
                 for errors in content["window"]
             ),
+            _flag(content["newcomers"], "newcomers"),
         )
 
 
@@ -174,6 +204,10 @@ class Gate:
     min_errors: int = 2
     """That `pooled` needs of a problem, this visit's among them, to give trust; and of
     audited ones to take it back."""
+    prior_errors: int = 0
+    """Errors of the mean problem that `pooled` adds to a problem's own: as many with
+    mean and mean square of the window's. With them, and without conditions 3 and 4, a
+    problem that was never visited is ready where the window passes 1 and 2."""
     revocable: bool = False
     """Whether audits that fail 2 take trust back: the mean of the visit's is not below
     tau_local, or of all since trust was given lies above it by `standard_errors`."""
@@ -184,6 +218,8 @@ class Gate:
                 "a gate needs a window of 1 or more and min_errors of 2 or more, got "
                 f"{self.window} and {self.min_errors}; a standard error needs two"
             )
+        if self.prior_errors < 0:
+            raise ValueError(f"prior_errors must be >= 0, got {self.prior_errors}")
 
     def after(
         self, state: GateState, visits: Sequence[Visit]
@@ -212,12 +248,15 @@ class Gate:
                 f"a step needs one visit a problem, got {sorted(names)!r:.80}; "
                 "put the errors of all its prefixes into one"
             )
+        others = _pooled(state.window[-self.window :])
         is_open = self._is_open(state.window)
         tracks = dict(state.tracks)
         flipped: list[str] = []
         revoked: list[str] = []
         for visit in visits:
-            track = tracks.get(visit.problem_id, Track()).after(visit)
+            is_new = visit.problem_id not in tracks
+            before = tracks.get(visit.problem_id, Track(ready=state.newcomers))
+            track = before.after(visit)
             if track.ready and self._takes_back(track, visit):
                 revoked.append(visit.problem_id)
                 track = Track(
@@ -225,13 +264,16 @@ class Gate:
                     nonzero_seen=track.nonzero_seen,
                     num_audits=track.num_audits,
                 )
-            elif not track.ready and is_open and self._admits(track, visit):
+            elif track.ready and is_new:
+                flipped.append(visit.problem_id)
+            elif not track.ready and is_open and self._admits(track, visit, others):
                 flipped.append(visit.problem_id)
                 track = replace(track, ready=True)
             tracks[visit.problem_id] = track
         errors = tuple(error for visit in visits for error in visit.errors)
         window = (*state.window, errors)[-self.window :]
-        return GateState(tracks, window), tuple(flipped), tuple(revoked)
+        newcomers = self._trusts_newcomers(window)
+        return GateState(tracks, window, newcomers), tuple(flipped), tuple(revoked)
 
     def _is_open(self, window: tuple[tuple[float, ...], ...]) -> bool:
         """Condition 1."""
@@ -241,11 +283,22 @@ class Gate:
             return False
         return _below(_mean(errors), self.tau_global)
 
-    def _admits(self, track: Track, visit: Visit) -> bool:
+    def _trusts_newcomers(self, window: tuple[tuple[float, ...], ...]) -> bool:
+        """Conditions 1 and 2 by the window alone, where 3 and 4 ask for no visit."""
+        has_prior = self.rule == "pooled" and self.prior_errors > 0
+        needs_visit = self.require_bank or self.require_nonzero
+        if not has_prior or needs_visit or not self._is_open(window):
+            return False
+        errors = _pooled(window)
+        return errors.num > 1 and _below(
+            errors.bound(self.standard_errors), self.tau_local
+        )
+
+    def _admits(self, track: Track, visit: Visit, others: "Errors") -> bool:
         """Conditions 2 to 4, of a track that has taken the visit in."""
         return (
             bool(visit.errors)
-            and self._is_accurate(track, visit.errors)
+            and self._is_accurate(track, visit.errors, others)
             and (visit.banked or not self.require_bank)
             and (track.nonzero_seen or not self.require_nonzero)
         )
@@ -260,21 +313,24 @@ class Gate:
             return False
         # Trust is given where the error is clearly small, and taken where it is
         # clearly not: what lies between changes nothing.
-        return not _below(track.audited_bound(-self.standard_errors), self.tau_local)
+        return not _below(track.audited.bound(-self.standard_errors), self.tau_local)
 
-    def _is_accurate(self, track: Track, errors: Sequence[float]) -> bool:
+    def _is_accurate(
+        self, track: Track, errors: Sequence[float], others: "Errors"
+    ) -> bool:
         """Condition 2, by these errors or by all that the track holds."""
         if self.rule == "last_visit":
             return _below(_mean(errors), self.tau_local)
-        if track.num_errors < self.min_errors:
+        known = track.errors + others.scaled_to(self.prior_errors)
+        if known.num < self.min_errors:
             return False
-        return _below(track.bound(self.standard_errors), self.tau_local)
+        return _below(known.bound(self.standard_errors), self.tau_local)
 
 
-def _bound(num: int, total: float, squares: float, standard_errors: float) -> float:
-    mean = total / num
-    variance = max(0.0, squares - total * mean) / (num - 1)
-    return mean + standard_errors * math.sqrt(variance / num)
+def _pooled(window: Sequence[Sequence[float]]) -> Errors:
+    """All errors of a window."""
+    errors = [error for step in window for error in step]
+    return Errors(len(errors), math.fsum(errors), math.fsum(e * e for e in errors))
 
 
 def _below(error: float, threshold: float) -> bool:

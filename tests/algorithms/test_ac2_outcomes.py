@@ -1,0 +1,136 @@
+"""The critic put right by what came of what it said, in a step of AC2+."""
+
+import math
+
+import pytest
+import torch
+
+from ac2_worlds import chosen, one_step, reads, remembering, spoken_world
+from accredit.algorithms import replayed
+from accredit.algorithms.replay_memory import CriticMemory
+from accredit.functional.recalibration import log_odds_ratio
+
+STORED = [("p1", "abcdefabcd", 0.2)]
+LINES = ["cdefah", "ch"]
+REWARDS = {"abcdefah": 1.0, "abch": 0.5, "h": 0.0}
+SAYS = {"ab": 0.5, "abcd": 0.6, "abcdef": 0.25}
+KEYS = {
+    "group_size": 2,
+    "border_lessons": False,
+    "correction": "none",
+    "audit_half_life": None,
+    "chunk_signal": None,
+}
+
+
+@pytest.fixture(autouse=True)
+def cut_at_two(monkeypatch):
+    monkeypatch.setattr(replayed, "drawn_cut", lambda *_: 2)
+
+
+def stepped(outcomes=(), *, ready=True, says=SAYS, rewards=REWARDS, **keys):
+    world = spoken_world(
+        lambda problem, text, sibling: LINES[sibling] if text else "h", rewards.get
+    )
+    section = KEYS | {"audit_share": 1.0, "num_refill": 1} | keys
+    if not section["audit_share"]:
+        section["gate"] = {"revocable": False}
+    built = chosen(reads(says), "ac2_plus", **section)
+    state = remembering(STORED, ready=["p1"] if ready else [])
+    if outcomes:
+        state.memory["critic"]["outcomes"] = [[list(row) for row in outcomes]]
+    after, record, _ = one_step(built, world, state)
+    return after.memory["critic"]["outcomes"], record
+
+
+def test_an_audited_group_tells_of_its_prefix_and_of_every_border():
+    """Rewards 1 and .5: the prefix earned .75 of two, both borders of row 0 earn 1."""
+    kept, _ = stepped()
+    assert kept == [
+        [
+            [0.5, 0.75, 2.0],
+            [pytest.approx(0.6), 1.0, 1.0],
+            [0.25, 1.0, 1.0],
+        ]
+    ]
+
+
+def test_a_group_that_is_not_ready_tells_of_its_prefix_alone():
+    kept, _ = stepped(ready=False)
+    assert kept == [[[0.5, 0.75, 2.0]]]
+
+
+def test_a_stopped_group_tells_nothing():
+    """Only one of its members ends before the border; to count it would be to choose
+    by the outcome.
+    """
+    kept, record = stepped(audit_share=0.0)
+    assert record.routing.asked.tolist() == [True, False]
+    assert kept == [[]]
+
+
+def test_who_could_not_be_judged_tells_nothing():
+    kept, _ = stepped(rewards=REWARDS | {"abch": None})
+    assert kept[0][0] == [0.5, 1.0, 1.0]
+    kept, _ = stepped(rewards=REWARDS | {"abch": None, "abcdefah": None})
+    assert kept == [[]]
+
+
+def test_an_unparsable_value_tells_nothing():
+    kept, _ = stepped(says=SAYS | {"ab": None, "abcdef": None})
+    assert kept == [[[pytest.approx(0.6), 1.0, 1.0]]]
+
+
+def test_all_values_are_moved_by_the_odds_of_what_came():
+    """Twenty times .5 was said where .8 came."""
+    before = [(0.5, 0.8, 20.0)]
+    shift = log_odds_ratio(*torch.tensor(before, dtype=torch.float64).T)
+    assert shift == pytest.approx(1.078, abs=0.001)
+    kept, record = stepped(before)
+
+    def moved(value):
+        return 1 / (1 + math.exp(-(math.log(value / (1 - value)) + shift)))
+
+    assert record.routing.prefix_values.tolist() == pytest.approx([moved(0.5)])
+    assert record.routing.border_values[0] == pytest.approx(moved(0.6))
+    # The chunks of the first: V - mean, then what each border changed.
+    row = record.credit.advantages[0][record.batch.sampled[0]].tolist()
+    first = (moved(0.6) + 0.5) / 2
+    steps = [moved(0.6) - first, moved(0.25) - moved(0.6), 1.0 - moved(0.25)]
+    assert row == pytest.approx([x for x in steps for _ in range(2)])
+    # What is kept is what was said: to move it again would be to move it twice.
+    assert kept[-1][0] == [0.5, 0.75, 2.0]
+    assert kept[0] == [[0.5, 0.8, 20.0]]
+
+
+def test_endpoints_are_moved_as_well():
+    _, record = stepped([(0.5, 0.8, 20.0)], audit_share=0.0)
+    assert float(record.routing.endpoint_values[0]) > 0.8 > SAYS["abcd"]
+
+
+def test_the_last_steps_are_kept():
+    kept, _ = stepped([(0.5, 0.5, 1.0)], recalibration_steps=1)
+    assert len(kept) == 1
+    assert kept[0][0] == [0.5, 0.75, 2.0]
+    kept, _ = stepped([(0.5, 0.5, 1.0)], recalibration_steps=2)
+    assert [len(step) for step in kept] == [1, 3]
+
+
+def test_switched_off_it_neither_moves_nor_keeps():
+    kept, record = stepped([(0.5, 0.8, 20.0)], recalibration_steps=None)
+    assert record.routing.prefix_values.tolist() == [0.5]
+    assert kept == [[[0.5, 0.8, 20.0]]]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, {}, [3], [[3]], [[[0.5, 0.5]]], [[[0.5, 0.5, -1.0]]], [[[0.5, 1.5, 1.0]]]],
+)
+def test_torn_outcomes_are_refused(content):
+    state = remembering(STORED)
+    known = state.memory["critic"]
+    config = chosen(name="ac2_plus").config
+    assert CriticMemory.of(state.memory, config, 1e-3).outcomes == ()
+    known["outcomes"] = content
+    with pytest.raises(ValueError, match="must hold its 'outcomes' as it was saved"):
+        CriticMemory.of(state.memory, config, 1e-3)
