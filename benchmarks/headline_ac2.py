@@ -29,15 +29,8 @@ from typing import Any
 
 import torch
 from common import RESULTS
-from headline_runs import (
-    CONFIGS,
-    SPLITS,
-    STUDIES,
-    Run,
-    all_runs,
-    budget_of,
-    finished,
-)
+from headline_configs import CONFIGS, SPLITS, STUDIES
+from headline_runs import Run, all_runs, budget_of, finished
 
 from accredit.reports.environment import environment
 

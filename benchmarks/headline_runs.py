@@ -7,7 +7,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
+
+from headline_configs import (
+    BASE,
+    CONFIGS,
+    NUM_EVALUATIONS,
+    RATE,
+    SPLITS,
+    STUDIES,
+    Settings,
+    Study,
+)
 
 from accredit.algorithms.replay_configs import PrefixGRPOConfig
 from accredit.assembly import Assembly, assemble
@@ -15,228 +26,6 @@ from accredit.config import RunConfig, recipe_from
 from accredit.records import Record, State
 from accredit.session import evaluate
 from accredit.world import rollout_cost
-
-BASE = """
-steps = 100_000              # a run ends with its budget
-threads = 1
-[model]
-device = "cpu"
-[task]
-name = "walk"
-[algorithm]
-prompts_per_step = 16
-group_size = 8
-[learner]
-max_gradient_norm = 1.0
-[evaluation]
-samples = 24
-"""
-"""Of every run; sizes as in recipes/ac2_walk.toml."""
-
-RATES = (3e-4, 6e-4, 1e-3, 2e-3)
-"""GRPO's learning rates, one of which is chosen for each split."""
-NUM_EVALUATIONS = 12
-"""Of a run, at equal distances of decode FLOPs; one of the start policy beside them."""
-
-Settings = dict[str, Any]
-"""Dotted name of a key of the recipe -> its value."""
-
-RATE = "learner.learning_rate"
-REPLAYED: Settings = {
-    RATE: 5e-4,
-    "learner.max_gradient_norm": 0.05,
-    "algorithm.num_refill": 8,
-    "algorithm.replay_capacity": 16,
-    "algorithm.chunk_length": 12,
-    "algorithm.entropy_control": False,
-}
-"""Of all but GRPO. Rate and gradient norm are chosen by the training problems of other
-seeds than the study's, on the hard split (docs/log.md): at a norm of 1 a single batch
-undoes twenty, at 8e-4 some runs collapse. GRPO does not gain by a smaller norm."""
-ASKING: Settings = REPLAYED | {
-    "algorithm.name": "ac2",
-    "algorithm.chunk_weight": 3.0,
-    "algorithm.gate.rule": "pooled",
-    "algorithm.gate.window": 2,
-}
-LEARNING: Settings = {
-    "algorithm.critic_capacity": 160,
-    "algorithm.records_per_step": 64,
-}
-AC2: Settings = (
-    ASKING
-    | LEARNING
-    | {
-        "algorithm.critic.kind": "prompted",
-        "algorithm.critic.template": "compact",
-        "algorithm.critic.reference": "none",
-        "algorithm.critic.learning_rate": 1e-4,
-    }
-)
-HEAD: Settings = (
-    ASKING
-    | LEARNING
-    | {
-        "algorithm.critic.kind": "value_head",
-        "algorithm.critic.trunk": "shared",
-        "algorithm.critic.learning_rate": 3e-4,
-        "algorithm.critic.initial_value": 0.06,
-    }
-)
-EXACT: Settings = ASKING | {"algorithm.critic.kind": "exact"}
-PLUS: Settings = AC2 | {
-    "algorithm.name": "ac2_plus",
-    "algorithm.critic.weights": "separate",
-    "algorithm.border_credit": False,
-    "algorithm.border_lessons": False,
-    "algorithm.correction": "none",
-    "algorithm.chunk_signal": "none",
-}
-
-CONFIGS: dict[str, Settings] = {
-    "grpo": {"algorithm.name": "grpo", RATE: RATES},
-    "prefix_grpo": REPLAYED | {"algorithm.name": "prefix_grpo"},
-    "ac2": AC2,
-    "ac2_head": HEAD,
-    "ac2_exact": EXACT,
-    "ac2_plus": PLUS,
-    # Ablations of the paper.
-    "no_audit": AC2 | {"algorithm.audit_share": 0.0},
-    "correct_only": AC2 | {"algorithm.admission": "passed"},
-    "stale_buffer": AC2
-    | {"algorithm.refill_every": 10, "algorithm.replay_capacity": 80},
-    "small_chunks_grid_held": AC2
-    | {"algorithm.chunk_length": 6, "algorithm.cut_grid": 12},
-    "small_chunks_grid_moved": AC2
-    | {"algorithm.chunk_length": 6, "algorithm.cut_grid": 6},
-    "no_local_gate": AC2 | {"algorithm.gate.tau_local": 2.0},
-    "with_reference": AC2 | {"algorithm.critic.reference": "source"},
-    "no_group": AC2 | {"algorithm.grouping": "prefixes"},
-    # Terms of what is missed: one thing made free, or put right, at a time.
-    "exact_always_ready": EXACT
-    | {
-        "algorithm.gate.rule": "last_visit",
-        "algorithm.gate.window": 1,
-        "algorithm.gate.tau_global": 9.0,
-        "algorithm.gate.tau_local": 9.0,
-        "algorithm.gate.require_bank": False,
-        "algorithm.gate.require_nonzero": False,
-    },
-    "exact_no_audit": EXACT | {"algorithm.audit_share": 0.0},
-    "exact_border_credit": EXACT
-    | {
-        "algorithm.name": "ac2_plus",
-        "algorithm.chunk_weight": 1.0,
-        "algorithm.chunk_signal": "none",
-        "algorithm.correction": "none",
-        "algorithm.border_lessons": False,
-    },
-    "expectation_readout": AC2
-    | {
-        "algorithm.critic.readout": "expectation",
-        "algorithm.target_rounding": "none",
-    },
-    "plain_token_mean": AC2 | {"algorithm.chunk_weight": 1.0},
-    # AC2+ without one of its ideas, or with one that it leaves out here.
-    "plus_paper_gate": PLUS
-    | {
-        "algorithm.gate.rule": "last_visit",
-        "algorithm.gate.revocable": False,
-        "algorithm.gate.error_against": "group_mean",
-    },
-    "plus_greedy": PLUS
-    | {
-        "algorithm.critic.readout": "greedy",
-        "algorithm.target_rounding": "nearest",
-    },
-    "plus_tied": PLUS | {"algorithm.critic.weights": "tied"},
-    "plus_no_thinning": PLUS | {"algorithm.audit_half_life": "none"},
-    "plus_border_lessons": PLUS | {"algorithm.border_lessons": True},
-    "plus_border_credit": PLUS | {"algorithm.border_credit": True},
-    "plus_correction": PLUS | {"algorithm.correction": "doubly_robust"},
-    "plus_long_chunks": PLUS | {"algorithm.chunk_signal": 1.0},
-}
-"""What each algorithm sets beside BASE. GRPO's learning rates are swept, and one is
-chosen for each split by the rewards of training."""
-
-
-@dataclass(frozen=True)
-class Split:
-    """Where runs take place."""
-
-    task: Settings
-    own: Settings
-    """Put in place of what a label says, where it says anything of the key."""
-    budget: float = 250e9
-    """Decode FLOPs of a run of GRPO; see `budget_of`."""
-
-
-SPLITS: dict[str, Split] = {
-    "easy": Split(
-        {"task.split": "easy"}, {"algorithm.critic.initial_value": 0.25}, 200e9
-    ),
-    "hard": Split({"task.split": "hard"}, {}),
-    "very_hard": Split(
-        {"task.split": "very_hard"}, {"algorithm.critic.initial_value": 0.02}, 350e9
-    ),
-    "partial": Split(
-        {"task.split": "hard", "task.reward": "progress"},
-        {
-            "algorithm.critic.template": "compact_progress",
-            "algorithm.critic.initial_value": 0.4,
-        },
-    ),
-    "chain": Split(
-        {"task.name": "chain", "task.split": "hard"}, {"algorithm.chunk_length": 21}
-    ),
-}
-
-
-class Study(NamedTuple):
-    """Which labels run where, and how often."""
-
-    labels: tuple[str, ...]
-    splits: tuple[str, ...]
-    num_seeds: int
-
-
-STUDIES: dict[str, Study] = {
-    "main": Study(
-        ("grpo", "prefix_grpo", "ac2", "ac2_head", "ac2_exact", "ac2_plus"),
-        ("easy", "hard", "very_hard", "partial"),
-        5,
-    ),
-    "ablations": Study(
-        (
-            "no_audit",
-            "correct_only",
-            "stale_buffer",
-            "small_chunks_grid_held",
-            "small_chunks_grid_moved",
-            "no_local_gate",
-            "with_reference",
-            "no_group",
-        ),
-        ("hard",),
-        3,
-    ),
-    "terms": Study(
-        (
-            "exact_always_ready",
-            "exact_no_audit",
-            "exact_border_credit",
-            "expectation_readout",
-            "plain_token_mean",
-        ),
-        ("hard",),
-        3,
-    ),
-    "plus": Study(
-        tuple(label for label in CONFIGS if label.startswith("plus_")), ("hard",), 3
-    ),
-    "chain": Study(("grpo", "prefix_grpo"), ("chain",), 3),
-}
-"""No critic reads `chain`."""
 
 
 @dataclass(frozen=True)

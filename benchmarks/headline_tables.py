@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from common import RESULTS
-from headline_runs import CONFIGS, NUM_EVALUATIONS, RATE, STUDIES
+from headline_configs import CONFIGS, NUM_EVALUATIONS, RATE, STUDIES
 from matplotlib.ticker import EngFormatter
 from study_tables import IMAGES, short, table
 
