@@ -77,7 +77,6 @@ PLUS: Settings = AC2 | {
     "algorithm.chunk_weight": 1.0,
     "algorithm.gate.window": 1,
     "algorithm.gate.require_bank": False,
-    "algorithm.gate.require_nonzero": False,
     "algorithm.gate.prior_errors": 2,
     "algorithm.audit_half_life": 8.0,
     "algorithm.smallest_audit_share": 0.1,
@@ -88,14 +87,14 @@ PAID_BY_BORDERS: Settings = {
     "algorithm.name": "ac2_plus",
     "algorithm.chunk_weight": 1.0,
     "algorithm.border_lessons": False,
-    "algorithm.recalibration_steps": "none",
+    "algorithm.target_rounding": "nearest",
     "algorithm.audit_half_life": "none",
     "algorithm.correction": "none",
     "algorithm.chunk_signal": "none",
     "algorithm.gate.revocable": False,
     "algorithm.gate.error_against": "group_mean",
 }
-"""AC2 but for the pay of audited rollouts."""
+"""AC2 but for the pay of audited rollouts, which makes a weight of chunks needless."""
 
 
 def without(settings: Settings, *starts: str) -> Settings:
@@ -136,7 +135,7 @@ CONFIGS: dict[str, Settings] = {
     "exact_border_credit": EXACT | PAID_BY_BORDERS,
     "exact_plus": without(PLUS, *LEARNING, "algorithm.critic.")
     | EXACT_CRITIC
-    | {"algorithm.recalibration_steps": "none", "algorithm.border_lessons": False},
+    | {"algorithm.border_lessons": False},
     "expectation_readout": AC2
     | {
         "algorithm.critic.readout": "expectation",
@@ -149,11 +148,11 @@ CONFIGS: dict[str, Settings] = {
         "algorithm.gate.rule": "last_visit",
         "algorithm.gate.window": 2,
         "algorithm.gate.require_bank": True,
-        "algorithm.gate.require_nonzero": True,
         "algorithm.gate.prior_errors": 0,
         "algorithm.gate.revocable": False,
         "algorithm.gate.error_against": "group_mean",
     },
+    "plus_bank_required": PLUS | {"algorithm.gate.require_bank": True},
     "plus_no_prior": PLUS | {"algorithm.gate.prior_errors": 0},
     "plus_greedy": PLUS
     | {
@@ -161,7 +160,7 @@ CONFIGS: dict[str, Settings] = {
         "algorithm.target_rounding": "nearest",
     },
     "plus_tied": PLUS | {"algorithm.critic.weights": "tied"},
-    "plus_no_recalibration": PLUS | {"algorithm.recalibration_steps": "none"},
+    "plus_no_recalibration": PLUS | {"algorithm.recalibration_steps": 0},
     "plus_no_thinning": without(PLUS, "algorithm.smallest_audit_share")
     | {"algorithm.audit_half_life": "none"},
     "plus_no_border_lessons": PLUS | {"algorithm.border_lessons": False},

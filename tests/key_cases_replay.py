@@ -87,7 +87,7 @@ PLUS_CHANGES: dict[str, tuple[Keys, Keys]] = {
     "border_lessons": ({}, {"border_lessons": False}),
     "correction": ({}, {"correction": "none"}),
     "correction_cap": ({}, {"correction_cap": 1.0}),
-    "recalibration_steps": ({}, {"recalibration_steps": None}),
+    "recalibration_steps": ({}, {"recalibration_steps": 0}),
     "audit_half_life": ({"audit_share": 1.0}, {"audit_half_life": 0.5}),
     "smallest_audit_share": ({"audit_half_life": 0.1}, {"smallest_audit_share": 0.25}),
     "chunk_signal": ({}, {"chunk_signal": None}),

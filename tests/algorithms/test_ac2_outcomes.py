@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ac2_worlds import chosen, one_step, reads, remembering, spoken_world
-from accredit.algorithms import replayed
+from accredit.algorithms import ac2_visit, replayed
 from accredit.algorithms.replay_memory import CriticMemory
 from accredit.functional.recalibration import log_odds_ratio
 
@@ -28,29 +28,40 @@ def cut_at_two(monkeypatch):
     monkeypatch.setattr(replayed, "drawn_cut", lambda *_: 2)
 
 
-def stepped(outcomes=(), *, ready=True, says=SAYS, rewards=REWARDS, **keys):
+def stepped(*outcomes, **keys):
+    """What is kept after a step, and its record."""
+    after, record = after_step(*outcomes, **keys)
+    return after.memory["critic"]["outcomes"], record
+
+
+def trusted(outcomes, says):
+    """The record of a step, and the gate behind it."""
+    after, record = after_step(outcomes, says=says, ready=False)
+    return record, after.memory["critic"]["gate"]
+
+
+def after_step(*outcomes, ready=True, says=SAYS, rewards=REWARDS, **keys):
     world = spoken_world(
-        lambda problem, text, sibling: LINES[sibling] if text else "h", rewards.get
+        lambda problem, text, sibling: LINES[sibling % 2] if text else "h", rewards.get
     )
     section = KEYS | {"audit_share": 1.0, "num_refill": 1} | keys
     if not section["audit_share"]:
         section["gate"] = {"revocable": False}
     built = chosen(reads(says), "ac2_plus", **section)
     state = remembering(STORED, ready=["p1"] if ready else [])
-    if outcomes:
-        state.memory["critic"]["outcomes"] = [[list(row) for row in outcomes]]
+    state.memory["critic"]["outcomes"] = [[list(r) for r in step] for step in outcomes]
     after, record, _ = one_step(built, world, state)
-    return after.memory["critic"]["outcomes"], record
+    return after, record
 
 
 def test_an_audited_group_tells_of_its_prefix_and_of_every_border():
-    """Rewards 1 and .5: the prefix earned .75 of two, both borders of row 0 earn 1."""
+    """Rewards 1 and .5: the prefix earned .75 of two; row 0 earned 1 at two borders."""
     kept, _ = stepped()
     assert kept == [
         [
             [0.5, 0.75, 2.0],
-            [pytest.approx(0.6), 1.0, 1.0],
-            [0.25, 1.0, 1.0],
+            [pytest.approx(0.6), 1.0, 0.5],
+            [0.25, 1.0, 0.5],
         ]
     ]
 
@@ -116,10 +127,49 @@ def test_the_last_steps_are_kept():
     assert [len(step) for step in kept] == [1, 3]
 
 
+def test_no_more_steps_are_read_than_are_asked_for():
+    """A state that was saved under a larger key."""
+    _, record = stepped([(0.5, 0.8, 20.0)], [(0.5, 0.5, 1.0)], recalibration_steps=1)
+    assert record.routing.shift == 0.0
+    _, record = stepped([(0.5, 0.8, 20.0)], [(0.5, 0.5, 1.0)], recalibration_steps=2)
+    assert record.routing.shift > 1.0
+
+
 def test_switched_off_it_neither_moves_nor_keeps():
-    kept, record = stepped([(0.5, 0.8, 20.0)], recalibration_steps=None)
+    kept, record = stepped([(0.5, 0.8, 20.0)], recalibration_steps=0)
     assert record.routing.prefix_values.tolist() == [0.5]
-    assert kept == [[[0.5, 0.8, 20.0]]]
+    assert record.routing.shift == 0.0
+    assert kept == []
+
+
+def test_audits_stand_for_all_that_were_ready(monkeypatch):
+    """One audit of four ready groups was drawn by a chance of 1/4."""
+    monkeypatch.setattr(ac2_visit, "audited_slots", lambda *_: {0})
+    kept, record = stepped(audit_share=0.25, prompts_per_step=4)
+    assert record.routing.inclusion.tolist() == [0.25] * 4
+    assert [row[2] for row in kept[0]] == [8.0, 2.0, 2.0]
+
+
+def test_what_is_kept_lies_between_0_and_1():
+    """Rewards may be rounded, linear heads say anything; the next step reads it."""
+    says = {"ab": 1.2, "abcd": -0.1, "abcdef": 0.25}
+    kept, _ = stepped(says=says, rewards=REWARDS | {"abcdefah": 1.0 + 5e-7})
+    assert kept[0][0] == [1.0, pytest.approx(0.75), 2.0]
+    assert kept[0][1] == [0.0, 1.0, 0.5]
+    state = remembering(STORED)
+    state.memory["critic"]["outcomes"] = kept
+    config = chosen(name="ac2_plus").config
+    assert len(CriticMemory.of(state.memory, config, 1e-3).outcomes[0]) == 3
+
+
+def test_what_was_put_right_was_not_said():
+    """Condition 4 asks what the critic says: 0, however far it is moved."""
+    said = {"ab": 0.0, "abcd": 0.0, "abcdef": 0.0}
+    before = [(0.001, 0.9, 99.0)]
+    record, gate = trusted(before, said)
+    assert float(record.routing.prefix_values[0]) > 0.5
+    assert not gate["tracks"]["p1"]["nonzero_seen"]
+    assert trusted(before, said | {"ab": 0.3})[1]["tracks"]["p1"]["nonzero_seen"]
 
 
 @pytest.mark.parametrize(

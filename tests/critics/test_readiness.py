@@ -377,14 +377,14 @@ def saved(**changes):
     return EMPTY | {"tracks": {"a": ROW | changes}}
 
 
-EMPTY = {"tracks": {}, "window": [], "newcomers": False}
+EMPTY = {"tracks": {}, "window": []}
 NO_GATES = [None, [], {}, {"tracks": {}}, EMPTY | {"more": 1}, EMPTY | {"tracks": []}]
 NO_GATES += [EMPTY | {"window": {}}, EMPTY | {"window": [0.1]}]
 
 
 @pytest.mark.parametrize("content", NO_GATES)
 def test_what_is_no_gate_is_refused(content):
-    with pytest.raises(ValueError, match="must have tracks by problem, a window"):
+    with pytest.raises(ValueError, match="must have tracks by problem and a window"):
         GateState.from_json(content)
 
 
@@ -403,7 +403,6 @@ def test_what_is_no_gate_is_refused(content):
         (saved(num_audits=True), "a count here, got True"),
         (saved(ready=1), "true or false here, got 1 in 'a'"),
         (saved(nonzero_seen=None), "true or false here, got None"),
-        (EMPTY | {"newcomers": 1}, "true or false here, got 1 in 'newcomers'"),
         (EMPTY | {"window": [[None]]}, "number >= 0 here, got None in 'window'"),
     ],
 )

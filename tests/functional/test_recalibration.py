@@ -116,5 +116,22 @@ def test_order_stays(values, shift):
     said = torch.tensor(sorted(values), dtype=torch.float64)
     moved = recalibrated(said, shift)
     assert (moved.diff() >= 0).all()
-    assert (moved >= 0).all()
-    assert (moved <= 1).all()
+    assert ((moved - said) * math.copysign(1.0, shift) >= 0).all()
+    inside = (said > SMALLEST) & (said < 1 - SMALLEST)
+    odds = (moved / (1 - moved) / (said / (1 - said)))[inside]
+    assert odds.log().tolist() == pytest.approx([shift] * len(odds), abs=1e-6)
+
+
+def test_nothing_moves_against_the_shift():
+    """0 is taken for .001, and 1 for .999, but only to be moved away from there."""
+    ends = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    up, down = recalibrated(ends, 1e-3), recalibrated(ends, -1e-3)
+    assert (float(up[1]), float(down[0])) == (1.0, 0.0)
+    assert float(up[0]) == pytest.approx(0.001, rel=2e-3)
+    assert float(down[1]) == pytest.approx(0.999, rel=2e-3)
+
+
+@pytest.mark.parametrize("row", [(math.nan, 1.0, 1.0), (0.5, math.inf, 1.0)])
+def test_what_is_not_finite_is_refused(row):
+    with pytest.raises(ValueError, match="must be finite"):
+        ratio([row])

@@ -94,14 +94,31 @@ def test_pitfall_3_the_gap_is_hope_at_the_border_less_what_was_earned(metrics):
     assert metrics_of(lost)["ac2/hacking_gap"] == pytest.approx(-0.25)
 
 
-def test_the_slope_says_how_much_of_a_difference_between_siblings_comes_true(metrics):
-    # V (.75, .25) and R (0, .5): (.25 x -.25 + -.25 x .25) / (2 x .25^2) = -1
-    assert metrics["ac2/sibling_slope"] == pytest.approx(-1.0)
-    # R (1, .25): .75 / .5, and whatever happens to both of them changes nothing
+def test_how_much_of_a_difference_between_siblings_comes_true(metrics):
+    # V (.75, .25) and R (0, .5): .25^2 and .25 x -.25 of each
+    assert metrics["ac2/sibling_variance"] == pytest.approx(0.0625)
+    assert metrics["ac2/sibling_covariance"] == pytest.approx(-0.0625)
     better = with_rewards(routed_record(), 2, [1.0, 0.25])
-    assert metrics_of(better)["ac2/sibling_slope"] == pytest.approx(1.5)
+    assert metrics_of(better)["ac2/sibling_covariance"] == pytest.approx(0.25 * 0.375)
     lost = with_rewards(routed_record(), 2, [None, 0.5])
-    assert "ac2/sibling_slope" not in metrics_of(lost)
+    assert "ac2/sibling_covariance" not in metrics_of(lost)
+
+
+def test_siblings_are_compared_with_their_own_group():
+    """Two audited groups whose means are far apart; who was not audited is no sibling
+    of theirs."""
+    borders = torch.tensor([0.9, 0.1, 0.9, 0.7, 0.3, 0.1, NAN, NAN])
+    routed = {
+        "ready": torch.tensor([False, True, True, True]),
+        "audited": torch.tensor([False, True, True, False]),
+        "asked": torch.tensor([False] * 6 + [True] * 2),
+        "border_values": borders,
+        "border_reached": ~borders.isnan(),
+    }
+    record = with_rewards(routed_record(**routed), 1, [1.0, 0.8])
+    found = metrics_of(with_rewards(record, 2, [0.4, 0.0]))
+    assert found["ac2/sibling_variance"] == pytest.approx(0.01)
+    assert found["ac2/sibling_covariance"] == pytest.approx((0.01 + 0.02) / 2)
 
 
 def test_how_far_the_critic_was_moved(metrics):
@@ -345,7 +362,7 @@ def test_a_step_of_the_gate_alone_is_counted_and_nothing_else():
     assert found["tokens/saved_share"] == 0.0
     assert found["ac2/chunk_token_share"] == 0.0
     gone = {"error_rewards", "error_self", "error_audited", "hacking_gap"}
-    gone |= {"sibling_slope"}
+    gone |= {"sibling_variance", "sibling_covariance"}
     assert not {f"ac2/{name}" for name in (*gone, "invalid_share")} & set(found)
     assert "readiness/audited_share" not in found
 

@@ -71,8 +71,10 @@ def said_more_than_nothing(
 ) -> list[bool]:
     """Of each group, whether the critic said more than 0 of it, read on the grid.
 
-    A mean over the grid, or a head, never says 0 itself.
+    A mean over the grid, or a head, never says 0 itself; what was put right was not
+    said.
     """
+    values = values.said or values
     group_index = visit.batch.group_index
     least = 0.5 / (grid_size - 1)
     rows = (values.endpoints.nan_to_num(0.0) > least) | (

@@ -1,9 +1,11 @@
 """What came of what a critic said, and its values put right by that.
 
 An outcome is a value that was said of an attempt, with the reward that the attempt
-earned: of a prefix the mean of its judged continuations, where all of them ran to
-their end by their route; of a border that an audited rollout went beyond its own
-reward. Values are kept as they were said, before anything was put right.
+earned: of a prefix the mean of its judged continuations, of the borders that a rollout
+went beyond its own reward, all of them together once. Of groups that were to run to
+their end only: who ended early of those that were not is a lucky or an unlucky one.
+Audited groups stand for all that were ready, by 1 / (probability of their audit).
+Values are kept as they were said, before anything was put right.
 """
 
 import math
@@ -12,7 +14,6 @@ from dataclasses import replace
 from itertools import chain
 
 import torch
-from torch import Tensor
 
 from accredit.algorithms.ac2_visit import Values, Visit
 from accredit.algorithms.replay_memory import Outcome
@@ -53,14 +54,18 @@ def outcomes_of(visit: Visit, values: Values) -> tuple[Outcome, ...]:
         if route.is_stopped or math.isnan(value) or not bool(members.any()):
             continue
         rewards = batch.rewards[members]
-        found.append((value, float(rewards.mean()), float(len(rewards))))
+        weight = len(rewards) / route.inclusion
+        found.append((in_unit(value), in_unit(float(rewards.mean())), weight))
     for row in judged.nonzero()[:, 0].tolist():
-        if not visit.routes[int(batch.group_index[row])].is_stopped:
-            reward = float(batch.rewards[row])
-            found += [(v, reward, 1.0) for v in known_values(said.borders[row])]
+        route = visit.routes[int(batch.group_index[row])]
+        passed = said.borders[row][~said.borders[row].isnan()].tolist()
+        if not route.is_stopped:
+            reward = in_unit(float(batch.rewards[row]))
+            weight = 1 / (route.inclusion * max(1, len(passed)))
+            found += [(in_unit(value), reward, weight) for value in passed]
     return tuple(found)
 
 
-def known_values(values: Tensor) -> list[float]:
-    """Those that are no NaN."""
-    return values[~values.isnan()].tolist()
+def in_unit(x: float) -> float:
+    """The number within [0, 1]: a linear head may say more, a reward round to more."""
+    return min(1.0, max(0.0, x))

@@ -91,9 +91,9 @@ class AC2Plus(AC2):
     ) -> Values:
         """What the critic says, put right by what came of what it said before."""
         said = super().valued(visit, references, known, world)
-        if self.config.recalibration_steps is None:
+        if not self.config.recalibrates:
             return said
-        return put_right(said, known.outcomes)
+        return put_right(said, known.outcomes[-self.config.recalibration_steps :])
 
     def learned(
         self,
@@ -107,11 +107,10 @@ class AC2Plus(AC2):
     ) -> CriticMemory:
         """What AC2 learns, and what came of what the critic said in this step."""
         after = super().learned(visit, values, worth, turn, policy, state, world)
-        steps = self.config.recalibration_steps
-        if steps is None:
-            return after
+        if not self.config.recalibrates:
+            return replace(after, outcomes=())
         outcomes = (*turn.memory.outcomes, outcomes_of(visit, values))
-        return replace(after, outcomes=outcomes[-steps:])
+        return replace(after, outcomes=outcomes[-self.config.recalibration_steps :])
 
     def num_borders(self, visit: Visit) -> list[int]:
         """All borders of audited groups, where they are paid by them."""

@@ -140,11 +140,11 @@ class GateConfig(BaseConfig):
     standard_errors: Share = 1.0
     """Of `pooled`: how many of them the mean error must lie below tau_local."""
     min_errors: Annotated[int, Field(ge=2)] = 2
-    """Of `pooled`: errors of a problem, one a prefix, before their mean is tested."""
+    """Of `pooled`: errors of a problem, one a prefix, before their mean is tested; the
+    prior's count."""
     prior_errors: Annotated[int, Field(ge=0)] = 0
-    """Of `pooled`: errors that are added to a problem's own, like the window's; with
-    them a problem may be ready before its first visit, unless the two keys above ask
-    for one."""
+    """Of `pooled`: errors like the window's that are added to a problem's own, so that
+    one visit is enough where the critic is right about all others."""
     revocable: bool = False
     """Whether an audited visit whose errors fail the local test takes trust back."""
 
@@ -292,9 +292,9 @@ class AC2PlusConfig(AC2Config):
     """How the critic's targets follow the policy's first minibatch."""
     correction_cap: Annotated[float, Field(ge=1)] = 2.0
     """Largest ratio of a continuation that the correction counts."""
-    recalibration_steps: Positive | None = 4
+    recalibration_steps: Annotated[int, Field(ge=0)] = 4
     """Steps whose outcomes say by which factor the odds of all the critic's values are
-    moved; none takes them as they were said."""
+    moved; 0 takes them as they were said."""
     audit_half_life: Annotated[float, Field(gt=0)] | None = 4.0
     """Audits of a problem after which its share of audits is halved; none keeps it."""
     smallest_audit_share: UnitShare = 0.05
@@ -304,6 +304,11 @@ class AC2PlusConfig(AC2Config):
     none keeps the one length."""
     max_chunks: Positive = 3
     """Largest multiple of chunk_length."""
+
+    @property
+    def recalibrates(self) -> bool:
+        """Whether values are moved; an exact critic is right already."""
+        return self.recalibration_steps > 0 and not isinstance(self.critic, ExactConfig)
 
     @model_validator(mode="before")
     @classmethod
@@ -330,6 +335,11 @@ class AC2PlusConfig(AC2Config):
                 "audit_half_life",
             ),
             (("max_chunks",), self.chunk_signal is not None, "chunk_signal"),
+            (
+                ("recalibration_steps",),
+                not isinstance(self.critic, ExactConfig),
+                "a critic that learns",
+            ),
         ):
             require_used(self, keys, used, by)
         if self.border_credit and self.baseline != "group_mean":

@@ -75,7 +75,7 @@ class CriticMemory:
             number(part(found, "learning_rate"), "learning_rate", least=0.0),
             int(number(part(found, "breaches"), "breaches", least=0.0)),
             spreads_of(part(found, "spreads")),
-            outcomes_of(part(found, "outcomes")),
+            stored_outcomes(part(found, "outcomes")),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def spreads_of(content: Any) -> dict[str, tuple[int, float]]:
     return found
 
 
-def outcomes_of(content: Any) -> tuple[tuple[Outcome, ...], ...]:
+def stored_outcomes(content: Any) -> tuple[tuple[Outcome, ...], ...]:
     """Value, reward and count of each step's outcomes.
 
     Raises:
@@ -139,7 +139,7 @@ def outcomes_of(content: Any) -> tuple[tuple[Outcome, ...], ...]:
     """
     if not isinstance(content, list):
         raise torn("outcomes", content)
-    return tuple(tuple(map(outcome_of, rows_of(step))) for step in content)
+    return tuple(tuple(map(stored_outcome, rows_of(step))) for step in content)
 
 
 def rows_of(step: Any) -> list[Any]:
@@ -153,7 +153,7 @@ def rows_of(step: Any) -> list[Any]:
     return step
 
 
-def outcome_of(row: Any) -> Outcome:
+def stored_outcome(row: Any) -> Outcome:
     """Value, reward and count.
 
     Raises:

@@ -138,13 +138,11 @@ class GateState:
     """Of every problem that was visited."""
     window: tuple[tuple[float, ...], ...] = ()
     """Errors of the last complete steps, oldest step first."""
-    newcomers: bool = False
-    """Whether the critic is trusted with problems that were never visited."""
 
     def ready(self, problem_id: str) -> bool:
         """Whether the critic is trusted with the problem."""
         track = self.tracks.get(problem_id)
-        return self.newcomers if track is None else track.ready
+        return track is not None and track.ready
 
     @property
     def num_ready(self) -> int:
@@ -156,7 +154,6 @@ class GateState:
         return {
             "tracks": {name: asdict(track) for name, track in self.tracks.items()},
             "window": [list(errors) for errors in self.window],
-            "newcomers": self.newcomers,
         }
 
     @classmethod
@@ -168,14 +165,14 @@ class GateState:
         """
         if not (
             isinstance(content, Mapping)
-            and content.keys() == {"tracks", "window", "newcomers"}
+            and content.keys() == {"tracks", "window"}
             and isinstance(content["tracks"], Mapping)
             and isinstance(content["window"], list)
             and all(isinstance(errors, list) for errors in content["window"])
         ):
             raise ValueError(
-                "the stored gate must have tracks by problem, a window of lists and "
-                f"newcomers, got {content!r:.80}; it was saved by something else"
+                "the stored gate must have tracks by problem and a window of lists, "
+                f"got {content!r:.80}; it was saved by something else"
             )
         return cls(
             {name: _track(row, name) for name, row in content["tracks"].items()},
@@ -183,7 +180,6 @@ class GateState:
                 tuple(_number(error, "window") for error in errors)
                 for errors in content["window"]
             ),
-            _flag(content["newcomers"], "newcomers"),
         )
 
 
@@ -205,9 +201,9 @@ class Gate:
     """That `pooled` needs of a problem, this visit's among them, to give trust; and of
     audited ones to take it back."""
     prior_errors: int = 0
-    """Errors of the mean problem that `pooled` adds to a problem's own: as many with
-    mean and mean square of the window's. With them, and without conditions 3 and 4, a
-    problem that was never visited is ready where the window passes 1 and 2."""
+    """Errors that `pooled` adds to a problem's own and counts among them: as many with
+    mean and mean square of the window's, so that one visit is enough where the critic
+    is right about all others."""
     revocable: bool = False
     """Whether audits that fail 2 take trust back: the mean of the visit's is not below
     tau_local, or of all since trust was given lies above it by `standard_errors`."""
@@ -233,7 +229,8 @@ class Gate:
         window that is not full, or holds no error at all, makes nobody ready.
 
         Ready problems stay so, unless the gate is revocable and an audit fails: then
-        its statistics begin anew, and it is tested again from its next visit.
+        its statistics begin anew, and it is tested again from its next visit, without
+        the prior.
 
         Args:
             state: Memory before the step.
@@ -248,15 +245,13 @@ class Gate:
                 f"a step needs one visit a problem, got {sorted(names)!r:.80}; "
                 "put the errors of all its prefixes into one"
             )
-        others = _pooled(state.window[-self.window :])
+        prior = _pooled(state.window[-self.window :]).scaled_to(self.prior_errors)
         is_open = self._is_open(state.window)
         tracks = dict(state.tracks)
         flipped: list[str] = []
         revoked: list[str] = []
         for visit in visits:
-            is_new = visit.problem_id not in tracks
-            before = tracks.get(visit.problem_id, Track(ready=state.newcomers))
-            track = before.after(visit)
+            track = tracks.get(visit.problem_id, Track()).after(visit)
             if track.ready and self._takes_back(track, visit):
                 revoked.append(visit.problem_id)
                 track = Track(
@@ -264,16 +259,13 @@ class Gate:
                     nonzero_seen=track.nonzero_seen,
                     num_audits=track.num_audits,
                 )
-            elif track.ready and is_new:
-                flipped.append(visit.problem_id)
-            elif not track.ready and is_open and self._admits(track, visit, others):
+            elif not track.ready and is_open and self._admits(track, visit, prior):
                 flipped.append(visit.problem_id)
                 track = replace(track, ready=True)
             tracks[visit.problem_id] = track
         errors = tuple(error for visit in visits for error in visit.errors)
         window = (*state.window, errors)[-self.window :]
-        newcomers = self._trusts_newcomers(window)
-        return GateState(tracks, window, newcomers), tuple(flipped), tuple(revoked)
+        return GateState(tracks, window), tuple(flipped), tuple(revoked)
 
     def _is_open(self, window: tuple[tuple[float, ...], ...]) -> bool:
         """Condition 1."""
@@ -283,22 +275,11 @@ class Gate:
             return False
         return _below(_mean(errors), self.tau_global)
 
-    def _trusts_newcomers(self, window: tuple[tuple[float, ...], ...]) -> bool:
-        """Conditions 1 and 2 by the window alone, where 3 and 4 ask for no visit."""
-        has_prior = self.rule == "pooled" and self.prior_errors > 0
-        needs_visit = self.require_bank or self.require_nonzero
-        if not has_prior or needs_visit or not self._is_open(window):
-            return False
-        errors = _pooled(window)
-        return errors.num > 1 and _below(
-            errors.bound(self.standard_errors), self.tau_local
-        )
-
-    def _admits(self, track: Track, visit: Visit, others: "Errors") -> bool:
+    def _admits(self, track: Track, visit: Visit, prior: Errors) -> bool:
         """Conditions 2 to 4, of a track that has taken the visit in."""
         return (
             bool(visit.errors)
-            and self._is_accurate(track, visit.errors, others)
+            and self._is_accurate(track, visit.errors, prior)
             and (visit.banked or not self.require_bank)
             and (track.nonzero_seen or not self.require_nonzero)
         )
@@ -316,12 +297,14 @@ class Gate:
         return not _below(track.audited.bound(-self.standard_errors), self.tau_local)
 
     def _is_accurate(
-        self, track: Track, errors: Sequence[float], others: "Errors"
+        self, track: Track, errors: Sequence[float], prior: Errors
     ) -> bool:
         """Condition 2, by these errors or by all that the track holds."""
         if self.rule == "last_visit":
             return _below(_mean(errors), self.tau_local)
-        known = track.errors + others.scaled_to(self.prior_errors)
+        # Only who was ready was ever audited: nobody vouches for it a second time.
+        was_ready = track.num_audits > 0
+        known = track.errors if was_ready else track.errors + prior
         if known.num < self.min_errors:
             return False
         return _below(known.bound(self.standard_errors), self.tau_local)

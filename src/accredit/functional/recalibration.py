@@ -6,9 +6,9 @@ odds ratio rho between what came and what was said:
 
     v' / (1 - v') = rho v / (1 - v)
 
-The posterior mode of log rho, with a normal prior of mean 0, in closed form up to one
-root. Our own [docs/ac2.md]; the odds ratio is that of a shift of the label's frequency
-(Saerens et al. 2002, "Adjusting the outputs of a classifier to new a priori
+log rho is the mode of a logistic likelihood with a normal prior of mean 0. Our own
+[docs/ac2.md]; one ratio for all odds is what a shift of the label's frequency does to a
+classifier (Saerens et al. 2002, "Adjusting the outputs of a classifier to new a priori
 probabilities").
 """
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 SMALLEST = 1e-3
 """Values are taken for this far from 0 and 1: what was said to be impossible may not
-be, and nothing moves odds of 0."""
+be, and nothing moves odds of 0. Below it order becomes a tie."""
 MAX_NEWTON_STEPS = 50
 TOLERANCE = 1e-12
 
@@ -40,20 +40,26 @@ def log_odds_ratio(
     Args:
         values: What the critic said, in [0, 1].
         outcomes: What came, in [0, 1]: a reward, or the mean of several.
-        weights: Of each pair; how many rewards it is the mean of.
-        prior_weight: k > 0: how many pairs of v = 1/2, by their curvature times four,
-            the prior outweighs.
+        weights: Of each pair; how many rewards it stands for.
+        prior_weight: k > 0; the prior weighs as much as 4 k rewards do where v = 1/2.
+
+    Raises:
+        ValueError: a pair is not finite, or k is not above 0.
     """
     if not prior_weight > 0:
         raise ValueError(f"prior_weight must be > 0, got {prior_weight}")
     logits = clamped_logits(values.double())
     outcomes, weights = outcomes.double(), weights.double()
+    if not bool(torch.stack([logits, outcomes, weights]).isfinite().all()):
+        raise ValueError(
+            "values, outcomes and weights must be finite; leave out others"
+        )
     shift = 0.0
     for _ in range(MAX_NEWTON_STEPS):
         moved = torch.sigmoid(logits + shift)
         slope = float((weights * (outcomes - moved)).sum()) - prior_weight * shift
         curvature = float((weights * moved * (1 - moved)).sum()) + prior_weight
-        # Half a Newton step beyond a unit can overshoot a sigmoid's flat end.
+        # From a sigmoid's flat end a whole Newton step would leap past the root.
         step = max(-1.0, min(1.0, slope / curvature))
         shift += step
         if abs(step) < TOLERANCE:
@@ -64,12 +70,13 @@ def log_odds_ratio(
 def recalibrated(values: Float[Tensor, "*shape"], shift: float) -> Tensor:
     """The values with their log-odds moved by `shift`; NaN stays NaN.
 
-    v' = sigmoid(logit v + shift); at shift 0 every value is itself.
+    v' = sigmoid(logit v + shift); at shift 0 every value is itself, and none moves
+    against the shift.
     """
     if shift == 0.0:
         return values
-    moved = torch.sigmoid(clamped_logits(values.double()) + shift)
-    return torch.where(values.isnan(), values, moved.to(values.dtype))
+    moved = torch.sigmoid(clamped_logits(values.double()) + shift).to(values.dtype)
+    return moved.maximum(values) if shift > 0 else moved.minimum(values)
 
 
 def clamped_logits(values: Float[Tensor, "*shape"]) -> Tensor:

@@ -107,30 +107,35 @@ def _errors(step: Routed) -> Figures:
         "ac2/error_self": mean(own[~own.isnan()].abs()),
         "ac2/bias_rewards": mean(judged),
         "ac2/hacking_gap": mean(hoped[ready & routing.border_reached & ~hoped.isnan()]),
-        "ac2/sibling_slope": sibling_slope(step),
+        **sibling_moments(step),
         "ac2/recalibration": routing.shift,
     }
 
 
-def sibling_slope(step: Routed) -> float | None:
-    """How much of a difference that the critic sees between siblings comes true.
+def sibling_moments(step: Routed) -> Figures:
+    """How the critic's values of audited siblings move, alone and with their rewards.
 
-        sum (V_i - mean V) (R_i - mean R) / sum (V_i - mean V)^2
+        variance    mean of (V_i - mean V)^2
+        covariance  mean of (V_i - mean V) (R_i - mean R)
 
-    Over the judged siblings of audited groups that passed their border, with V there.
-    Advantages of stopped rollouts are such differences. None where there are none.
+    Over the judged siblings of audited groups that passed their border, with V there;
+    advantages of stopped rollouts are such V_i - mean V. Two numbers and not their
+    ratio, so that means over steps have one. None without siblings.
     """
     routing, values = step.routing, step.routing.border_values.double()
     known = ~values.isnan() & ~step.rewards.isnan()
-    moved = spread = 0.0
+    moved, spread = [], []
     for group in (routing.ready & routing.audited).nonzero()[:, 0].tolist():
         rows = known & (step.record.batch.group_index == group)
-        if not bool(rows.any()):
-            continue
-        off = values[rows] - values[rows].mean()
-        moved += float((off * (step.rewards[rows] - step.rewards[rows].mean())).sum())
-        spread += float(off.square().sum())
-    return moved / spread if spread > SMALLEST_SPREAD else None
+        if int(rows.sum()) > 1:
+            off = values[rows] - values[rows].mean()
+            spread.append(off.square())
+            moved.append(off * (step.rewards[rows] - step.rewards[rows].mean()))
+    empty = values.new_zeros(0)
+    return {
+        "ac2/sibling_variance": mean(torch.cat([empty, *spread])),
+        "ac2/sibling_covariance": mean(torch.cat([empty, *moved])),
+    }
 
 
 def _endpoints(step: Routed) -> Figures:
