@@ -43,6 +43,7 @@ REPLAY_CHANGES: dict[str, tuple[Keys, Keys]] = {
     "entropy_coefficient": ({}, {"entropy_coefficient": 0.1}),
     "engine_correction": ({}, CORRECTED),
     "engine_correction_cap": (CORRECTED, {"engine_correction_cap": 0.01}),
+    "aggregation": ({}, {"aggregation": "sequence_mean_token_mean"}),
     "clip_low": (STEADY, {"clip_low": 0.001}),
     "clip_high": (STEADY, {"clip_high": 0.001}),
     "dual_clip": (STEADY, {"dual_clip": 1.001}),

@@ -13,6 +13,8 @@ from ac2_worlds import (
     texts,
 )
 from accredit.algorithms import replayed
+from accredit.algorithms.replay_configs import PrefixGRPOConfig
+from accredit.algorithms.replay_parts import replay_objective
 from accredit.types import StopReason
 from worlds import prompts, small_policy, small_world
 
@@ -140,3 +142,19 @@ def test_a_step_says_which_clip_it_had_and_what_moves_it():
     _, record, _ = stepped(entropy_control=False)
     assert record.clip_bounds == pytest.approx((0.2, 0.28))
     assert record.start_entropy is None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        # Two of the four tokens are the long row's first half, ...
+        ("token_mean", [[1 / 4, 1 / 4, 1 / 4], [1 / 4, 0.0, 0.0]]),
+        # ... and here half of everything is the short row's one token.
+        ("sequence_mean_token_mean", [[1 / 6, 1 / 6, 1 / 6], [1 / 2, 0.0, 0.0]]),
+    ],
+)
+def test_tokens_or_continuations_count_alike(name, expected):
+    objective = replay_objective(PrefixGRPOConfig(aggregation=name), 0.0)
+    trains = torch.tensor([[True, True, True], [True, False, False]])
+    weights = objective.aggregation(trains, torch.tensor([0, 0]))
+    assert weights.tolist() == [pytest.approx(row) for row in expected]

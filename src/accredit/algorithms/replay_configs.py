@@ -58,6 +58,10 @@ class ReplayConfig(OutcomeConfig):
     """A completion that could not be judged teaches nothing, or is worth 0."""
     num_minibatches: Positive = 2
     """Optimizer steps a pass over the batch, cut in its own order."""
+    aggregation: Literal["token_mean", "sequence_mean_token_mean"] = "token_mean"
+    """Every token of a minibatch counts alike, as in the paper, or every continuation.
+    Where failures are longer than successes a mean over tokens pushes down what is
+    sampled, and up what is not."""
     clip_low: UnitShare = 0.2
     """Ratios below 1 - clip_low earn nothing more for a bad token."""
     clip_high: Share = 0.28

@@ -9,7 +9,7 @@ from accredit.algorithms.replay_configs import ReplayConfig
 from accredit.algorithms.replay_memory import ReplayMemory
 from accredit.algorithms.replayed import Refilled, from_the_start, stored_rollouts
 from accredit.collate import collate
-from accredit.functional.aggregation import token_mean
+from accredit.functional.aggregation import AGGREGATIONS
 from accredit.functional.masked import masked_mean
 from accredit.functional.policy_losses import clipped_surrogate
 from accredit.protocols import Objective
@@ -33,7 +33,8 @@ def replay_objective(config: ReplayConfig, offset: float) -> Objective:
         clip_high=clip_high,
         dual_clip=config.dual_clip,
     )
-    return replace(objective(config, loss, token_mean), shuffled=False)
+    aggregation = AGGREGATIONS[config.aggregation]
+    return replace(objective(config, loss, aggregation), shuffled=False)
 
 
 def start_entropy(
