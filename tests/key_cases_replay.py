@@ -85,6 +85,7 @@ ROUNDING: dict[str, tuple[Keys, Keys]] = {
 AUDITED: Keys = {"audit_share": 1.0, "audit_half_life": None, "chunk_signal": None}
 PLUS_CHANGES: dict[str, tuple[Keys, Keys]] = {
     "border_credit": (AUDITED, {"border_credit": False}),
+    "border_lambda": (AUDITED, {"border_lambda": 0.9}),
     "border_lessons": ({}, {"border_lessons": False}),
     "correction": ({}, {"correction": "none"}),
     "correction_cap": ({}, {"correction_cap": 1.0}),

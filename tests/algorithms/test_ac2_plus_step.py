@@ -112,6 +112,21 @@ def test_an_audited_rollout_is_paid_chunk_by_chunk():
 
 
 @pytest.mark.parametrize(
+    ("decay", "expected"),
+    [
+        # Changes .2, -.3, .7: the last alone, with half of the next, with all of them.
+        (0.0, [0.2, -0.3, 0.7]),
+        (0.5, [0.2 + 0.5 * 0.05, -0.3 + 0.5 * 0.7, 0.7]),
+        (1.0, [1.0 - 0.4, 1.0 - 0.6, 1.0 - 0.3]),
+    ],
+)
+def test_a_chunk_has_a_share_of_what_the_next_one_is_paid(decay, expected):
+    record, _, _ = stepped(border_credit=True, border_lambda=decay)
+    assert by_token(record, 0)[::2] == pytest.approx(expected)
+    assert by_token(record, 1) == pytest.approx([-0.2, -0.2])
+
+
+@pytest.mark.parametrize(
     ("silent", "expected"),
     [
         # cd .2, then efah: 1 - .6

@@ -8,8 +8,10 @@
     recalibration    all values moved by the one log-odds ratio between what came in the
                      last steps and what was said: v' / (1 - v') = rho v / (1 - v)
     border_lessons   a rollout that ran to its end teaches at a border of its own
-    border_credit    an audited rollout is paid chunk by chunk:
+    border_credit    an audited rollout is paid chunk by chunk, by the changes
                      V(b_1) - mean_j V(b_1)_j,  V(b_2) - V(b_1),  ...,  R - V(b_n)
+    border_lambda    each with this share of what the next one is paid: what the critic
+                     does not see is blamed on more than the last chunk
     correction       the critic's targets follow the policy's first minibatch
     audit_half_life  a problem's share of audits halves with every so many of them
     chunk_signal     chunks grow until the credit they deal is larger than the critic's
@@ -25,6 +27,7 @@ Differs from the paper: in all of the above, and as AC2 does.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 import torch
 from jaxtyping import Float
@@ -122,9 +125,12 @@ class AC2Plus(AC2):
         ]
 
     def credit(self, visit: Visit, values: Values, worth: Worth) -> Credit:
-        """A_i, and of audited rollouts what each chunk changed in the critic's value.
+        """A_i, and of audited rollouts what each chunk and the later ones changed.
 
-        V at a border that the critic did not value is passed over: its chunk and the
+        delta_k = V(b_k) - V(b_{k-1}),    A_k = sum_l border_lambda^l delta_{k+l}
+
+        V(b_0) is the siblings' mean V(b_1), and V behind the last border the reward. V
+        at a border that the critic did not value is passed over: its chunk and the
         next are paid as one.
         """
         credit = super().credit(visit, values, worth)
@@ -144,11 +150,12 @@ class AC2Plus(AC2):
             for row in rows:
                 if not worth.valid[row]:
                     continue
-                last = start_value
+                ends, values_there = zip(*marks[row], strict=True)
                 begin = int(visit.batch.sampled[row].int().argmax())
-                for end, value in marks[row]:
-                    advantages[row, begin:end] = value - last
-                    begin, last = end, value
+                changes = [b - a for a, b in pairwise((start_value, *values_there))]
+                paid = decayed_sums(changes, self.config.border_lambda)
+                for first, end, pay in zip((begin, *ends), ends, paid, strict=False):
+                    advantages[row, first:end] = pay
         trains = visit.batch.sampled & worth.valid[:, None]
         return replace(credit, advantages=torch.where(trains, advantages, 0.0))
 
@@ -237,7 +244,13 @@ class AC2Plus(AC2):
         teaching = torch.where(worth.teaches, aligned.targets[:, 0], torch.nan)
         return targets_of(
             self.config, visit, values, teaching, worth.teaches, self.target_grid
-        )["targets"]
+        ).targets
+
+
+def decayed_sums(changes: Sequence[float], decay: float) -> list[float]:
+    """Each change with the later ones: s_k = d_k + decay s_{k+1}."""
+    sums = accumulate(reversed(changes), lambda later, own: own + decay * later)
+    return list(sums)[::-1]
 
 
 def known_marks(

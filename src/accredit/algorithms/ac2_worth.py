@@ -6,6 +6,7 @@ arXiv:2609.39247; what happens when scoring fails is its section 7.
 
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -42,6 +43,14 @@ class Worth:
     """The same against the mean reward, of groups that were judged throughout."""
 
 
+class Targets(NamedTuple):
+    """Those of `Worth` that are of a group."""
+
+    targets: Float[Tensor, " group"]
+    errors: Float[Tensor, " group"]
+    reward_errors: Float[Tensor, " group"]
+
+
 def settled(
     config: AC2Config, visit: Visit, values: Values, *, grid_size: int | None
 ) -> Worth:
@@ -68,7 +77,7 @@ def settled(
         advantages=torch.where(asked, config.chunk_weight * advantages, advantages),
         teaching=teaching,
         teaches=teaches,
-        **targets_of(config, visit, values, teaching, teaches, grid_size),
+        **targets_of(config, visit, values, teaching, teaches, grid_size)._asdict(),
     )
 
 
@@ -105,7 +114,7 @@ def targets_of(
     teaching: Float[Tensor, " rollout"],
     teaches: Bool[Tensor, " rollout"],
     grid_size: int | None,
-) -> dict[str, Float[Tensor, " group"]]:
+) -> Targets:
     """Step 8, and step 7: z of each group, and how far the critic was off."""
     sizes = torch.tensor([len(group.rollouts) for group in visit.groups])
     half = (sizes + 1) // 2
@@ -122,11 +131,7 @@ def targets_of(
     outcomes[stopped] = torch.nan
     if config.critic_targets == "monte_carlo":
         targets = outcomes
-    return {
-        "targets": targets,
-        "errors": distances(values, targets),
-        "reward_errors": distances(values, outcomes),
-    }
+    return Targets(targets, distances(values, targets), distances(values, outcomes))
 
 
 def distances(

@@ -289,6 +289,9 @@ class AC2PlusConfig(AC2Config):
     border_credit: bool = True
     """An audited rollout is paid chunk by chunk, by what each changed in the critic's
     value, with its reward at the end."""
+    border_lambda: UnitShare = 0.0
+    """Share of the next chunk's pay that a chunk gets beside its own change; 1 pays
+    all of them the reward, less V where they begin."""
     border_lessons: bool = True
     """A rollout that ran to its end teaches the critic at a chunk border of its own,
     beside what its group teaches."""
@@ -338,6 +341,7 @@ class AC2PlusConfig(AC2Config):
                 self.audit_half_life is not None,
                 "audit_half_life",
             ),
+            (("border_lambda",), self.border_credit, "border_credit = true"),
             (("max_chunks",), self.chunk_signal is not None, "chunk_signal"),
             (
                 ("recalibration_steps",),
