@@ -77,6 +77,7 @@ PLUS: Settings = AC2 | {
     "algorithm.gate.window": 1,
     "algorithm.gate.require_bank": False,
     "algorithm.gate.prior_errors": 2,
+    "algorithm.border_lambda": 0.7,
     "algorithm.audit_half_life": 8.0,
     "algorithm.smallest_audit_share": 0.1,
     "algorithm.correction": "none",
@@ -162,7 +163,9 @@ CONFIGS: dict[str, Settings] = {
     "plus_no_thinning": without(PLUS, "algorithm.smallest_audit_share")
     | {"algorithm.audit_half_life": "none"},
     "plus_no_border_lessons": PLUS | {"algorithm.border_lessons": False},
-    "plus_no_border_credit": PLUS | {"algorithm.border_credit": False},
+    "plus_border_lambda_0": PLUS | {"algorithm.border_lambda": 0.0},
+    "plus_no_border_credit": without(PLUS, "algorithm.border_lambda")
+    | {"algorithm.border_credit": False},
     "plus_correction": PLUS | {"algorithm.correction": "doubly_robust"},
     "plus_long_chunks": PLUS | {"algorithm.chunk_signal": 1.0},
 }
