@@ -83,17 +83,19 @@ ROUNDING: dict[str, tuple[Keys, Keys]] = {
     "ac2_plus": ({}, {"target_rounding": "nearest"}),
 }
 AUDITED: Keys = {"audit_share": 1.0, "audit_half_life": None, "chunk_signal": None}
+CORRECTED_TARGETS: Keys = {"correction": "doubly_robust"}
+LONG_CHUNKS: Keys = {"chunk_signal": 1.0}
 PLUS_CHANGES: dict[str, tuple[Keys, Keys]] = {
     "border_credit": (AUDITED, {"border_credit": False}),
-    "border_lambda": (AUDITED, {"border_lambda": 0.9}),
+    "border_lambda": (AUDITED, {"border_lambda": 0.1}),
     "border_lessons": ({}, {"border_lessons": False}),
-    "correction": ({}, {"correction": "none"}),
-    "correction_cap": ({}, {"correction_cap": 1.0}),
+    "correction": ({}, CORRECTED_TARGETS),
+    "correction_cap": (CORRECTED_TARGETS, {"correction_cap": 1.0}),
     "recalibration_steps": ({}, {"recalibration_steps": 0}),
     "audit_half_life": ({"audit_share": 1.0}, {"audit_half_life": 0.5}),
     "smallest_audit_share": ({"audit_half_life": 0.1}, {"smallest_audit_share": 0.25}),
-    "chunk_signal": ({}, {"chunk_signal": None}),
-    "max_chunks": ({}, {"max_chunks": 1}),
+    "chunk_signal": ({}, LONG_CHUNKS),
+    "max_chunks": (LONG_CHUNKS, {"max_chunks": 1}),
 }
 READ_OUT = {"ac2": "expectation", "ac2_plus": "greedy"}
 WEIGHTS = {"ac2": "separate", "ac2_plus": "tied"}

@@ -64,6 +64,8 @@ def stepped(
     critic = reads(says)
     section = {"group_size": len(lines), "audit_share": 1.0, "grid_size": 11}
     section |= PLAIN | keys
+    if section["border_credit"]:
+        section = {"border_lambda": 0.0} | section
     if not section["audit_share"]:
         section["gate"] = {"revocable": False}
     algorithm_ = chosen(critic, "ac2_plus", **section)
@@ -249,7 +251,7 @@ def test_targets_follow_the_policy_by_the_doubly_robust_rule(ratios, keys, targe
     [{"order": "critic_actor"}, {"joint_loss": True}, {"critic_targets": "bootstrap"}],
 )
 def test_a_correction_without_a_minibatch_to_follow_is_refused(keys):
-    tied = {"critic.weights": "tied"}
+    tied = {"critic.weights": "tied", "correction": "doubly_robust"}
     with pytest.raises(RecipeError, match=r"set algorithm\.correction"):
         chosen(reads({}), "ac2_plus", **tied, **keys)
 
@@ -374,8 +376,8 @@ def test_a_spread_needs_two_siblings_that_the_critic_valued():
     [
         (0, 4.0, 0.25),
         (4, 4.0, 0.125),
-        (8, 4.0, 0.0625),
-        (99, 4.0, 0.05),
+        (5, 4.0, 0.25 * 0.5**1.25),
+        (99, 4.0, 0.1),
         (8, None, 0.25),
     ],
 )

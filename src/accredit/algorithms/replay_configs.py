@@ -279,7 +279,7 @@ class AC2PlusConfig(AC2Config):
     """Targets on the grid, ties down; or between two of its values, each taught by its
     share."""
     gate: GateConfig = GateConfig(
-        rule="pooled", revocable=True, error_against="rewards"
+        rule="pooled", revocable=True, error_against="rewards", prior_errors=2
     )
     """When the critic is trusted; a section of its own."""
     critic: PrefixCriticConfig = PromptedConfig(
@@ -289,24 +289,24 @@ class AC2PlusConfig(AC2Config):
     border_credit: bool = True
     """An audited rollout is paid chunk by chunk, by what each changed in the critic's
     value, with its reward at the end."""
-    border_lambda: UnitShare = 0.0
+    border_lambda: UnitShare = 0.7
     """Share of the next chunk's pay that a chunk gets beside its own change; 1 pays
     all of them the reward, less V where they begin."""
     border_lessons: bool = True
     """A rollout that ran to its end teaches the critic at a chunk border of its own,
     beside what its group teaches."""
-    correction: Literal["none", "doubly_robust"] = "doubly_robust"
+    correction: Literal["none", "doubly_robust"] = "none"
     """How the critic's targets follow the policy's first minibatch."""
     correction_cap: Annotated[float, Field(ge=1)] = 2.0
     """Largest ratio of a continuation that the correction counts."""
     recalibration_steps: Annotated[int, Field(ge=0)] = 4
     """Steps whose outcomes say by which factor the odds of all the critic's values are
     moved; 0 takes them as they were said."""
-    audit_half_life: Annotated[float, Field(gt=0)] | None = 4.0
+    audit_half_life: Annotated[float, Field(gt=0)] | None = 8.0
     """Audits of a problem after which its share of audits is halved; none keeps it."""
-    smallest_audit_share: UnitShare = 0.05
+    smallest_audit_share: UnitShare = 0.1
     """That it does not fall below."""
-    chunk_signal: Annotated[float, Field(gt=0)] | None = 1.0
+    chunk_signal: Annotated[float, Field(gt=0)] | None = None
     """A problem's chunks grow until their credit is this many times the critic's error;
     none keeps the one length."""
     max_chunks: Positive = 3
@@ -329,6 +329,8 @@ class AC2PlusConfig(AC2Config):
             content = {**content, "critic": {**plain, **critic}}
         if isinstance(gate, dict):
             plus = {"rule": "pooled", "revocable": True, "error_against": "rewards"}
+            if gate.get("rule", "pooled") == "pooled":
+                plus["prior_errors"] = 2
             content = {**content, "gate": {**plus, **gate}}
         return content
 
