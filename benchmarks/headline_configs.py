@@ -36,6 +36,7 @@ REPLAYED: Settings = {
     "algorithm.num_refill": 8,
     "algorithm.replay_capacity": 16,
     "algorithm.chunk_length": 12,
+    "algorithm.largest_cut_share": 0.45,
     "algorithm.entropy_control": False,
 }
 """Of all but GRPO. Rate, gradient norm and aggregation are chosen by the training
