@@ -28,8 +28,8 @@ Differs from the paper:
 - what is stored of problems that the data no longer hold is passed over;
 - with `grouping = "prefixes"` a ready slot's prefixes are cut independently, so that
   two may be equal;
-- `ready_lambda`, `chunk_weight`, `joint_loss`, other orders, baselines, targets and
-  kinds of critics are ours or the paper's ablations.
+- `ready_lambda`, `chunk_weight`, `aggregation`, `joint_loss`, other orders, baselines,
+  targets and kinds of critics are ours or the paper's ablations.
 """
 
 from collections.abc import Sequence
