@@ -47,9 +47,9 @@ def main() -> None:
     options = parsed()
     torch.set_num_threads(1)
     if options.only == "summary":
-        import headline_tables
+        import headline_pages
 
-        headline_tables.summarise(FOLDER)
+        headline_pages.summarise(FOLDER)
         return
     for run in wanted(options):
         if options.only == "list":

@@ -27,6 +27,11 @@ def tables():
     return pytest.importorskip("headline_tables")
 
 
+@pytest.fixture(scope="module")
+def pages(tables):
+    return pytest.importorskip("headline_pages")
+
+
 def content(label, scores, *, seed=0, rate=1e-3, split="hard", every=10.0, reward=0.5):
     """A run's file: evaluations every `every` decode FLOPs, refill a tenth of them."""
     evaluations = [
@@ -148,6 +153,11 @@ def test_the_summary_by_hand(tables, made):
     assert ac2["ratio_decode"]["median"] == pytest.approx(45 / 25, rel=1e-4)
     assert ac2["ratio_decode"]["low"] == 0.0
     assert ac2["best"] == pytest.approx((0.4 + 0.4 + 0.1) / 3, abs=1e-5)
+    # .2 is reached at 20 and at 10; half of 55 is a quarter of the way from .25 to .35.
+    assert grpo["ratio_decode_half"]["median"] == pytest.approx(1.0)
+    assert exact["ratio_decode_half"]["median"] == pytest.approx(20 / 10, rel=1e-4)
+    assert grpo["at_half_budget"] == pytest.approx(0.25 + 0.25 * 0.1, abs=1e-5)
+    assert exact["at_half_budget"] == pytest.approx(0.4)
     prefix = hard["prefix_grpo"]
     assert prefix["reached"] == 0
     assert prefix["ratio_decode"] == {"median": 0.0, "low": 0.0, "high": 0.0}
@@ -180,7 +190,7 @@ def test_grpo_runs_that_miss_their_mean_count_what_they_spent(tables):
     assert found["ac2"]["ratio_decode"]["median"] == pytest.approx(expected, rel=1e-3)
 
 
-def test_the_summary_is_what_the_issue_asks_for(tables, made, tmp_path, monkeypatch):
+def test_the_summary_is_what_the_issue_asks_for(pages, made, tmp_path, monkeypatch):
     folder = tmp_path / "headline_ac2"
     for i, run in enumerate(made):
         path = folder / run["split"] / f"{i}.json"
@@ -188,9 +198,9 @@ def test_the_summary_is_what_the_issue_asks_for(tables, made, tmp_path, monkeypa
         path.write_text(json.dumps(run))
     (folder / "hard" / ".torn.json.77").write_text("{")
     (folder / "hard" / "x.json.lock").write_text("")
-    monkeypatch.setattr(tables, "RESULTS", tmp_path)
-    monkeypatch.setattr(tables, "IMAGES", tmp_path)
-    tables.summarise(folder)
+    monkeypatch.setattr(pages, "RESULTS", tmp_path)
+    monkeypatch.setattr(pages, "IMAGES", tmp_path)
+    pages.summarise(folder)
     text = (tmp_path / "headline_ac2.json").read_text()
 
     def refuse(word):
@@ -207,8 +217,8 @@ def test_the_summary_is_what_the_issue_asks_for(tables, made, tmp_path, monkeypa
     assert (tmp_path / "headline_ac2.png").read_bytes()[:4] == b"\x89PNG"
 
 
-def test_tables_name_what_the_parts_cost(tables, made, capsys):
-    tables.print_tables(made, tables.summary(made))
+def test_tables_name_what_the_parts_cost(pages, tables, made, capsys):
+    pages.print_tables(made, tables.summary(made))
     printed = capsys.readouterr().out
     assert "| prefix_grpo | 3 | 0.001 |" in printed
     assert "| grpo | 0.0003 | 0.002 |" in printed
@@ -216,9 +226,9 @@ def test_tables_name_what_the_parts_cost(tables, made, capsys):
     assert "1.11 |" in printed
 
 
-def test_no_runs_are_refused(tables, tmp_path):
+def test_no_runs_are_refused(pages, tmp_path):
     with pytest.raises(SystemExit, match="make some first"):
-        tables.summarise(tmp_path)
+        pages.summarise(tmp_path)
 
 
 def test_every_run_has_a_valid_recipe(runs):
