@@ -222,7 +222,7 @@ def test_tables_name_what_the_parts_cost(pages, tables, made, capsys):
     printed = capsys.readouterr().out
     assert "| prefix_grpo | 3 | 0.001 |" in printed
     assert "| grpo | 0.0003 | 0.002 |" in printed
-    assert "| refill (exact_no_refill_cost) | 2.00 [2.00, 2.00] |" in printed
+    assert "| refill (exact_no_refill_cost) | 2.22 [2.22, 2.22] |" in printed
     assert "1.11 |" in printed
 
 
