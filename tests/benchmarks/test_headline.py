@@ -370,10 +370,10 @@ def test_a_run_records_what_it_spent(runs, tables, monkeypatch, label):
     small = {"algorithm.num_refill": 4, "algorithm.replay_capacity": 5}
     monkeypatch.setitem(runs.CONFIGS, label, runs.CONFIGS[label] | small)
     run = runs.Run("main", "easy", label, 1e-3, 0)
-    found = runs.finished(run, 3e9, 1, lambda: beats.append(1))
+    found = runs.finished(run, 6e9, 1, lambda: beats.append(1))
     rows, steps = found["evaluations"], found["steps"]
     assert rows[0]["decode"] == 0 and rows[0]["step"] == 0
-    assert rows[-1]["decode"] >= 3e9 > steps["decode"][-2]
+    assert rows[-1]["decode"] >= 6e9 > steps["decode"][-2]
     assert rows[-1]["decode"] == steps["decode"][-1]
     assert rows[-1]["refill"] == steps["refill"][-1]
     # Four of twenty rollouts are the refill's.
