@@ -156,11 +156,18 @@ def source(runs: Sequence[Content]) -> str:
     hours = sum(run["evaluations"][-1]["cpu_seconds"] for run in runs) / 3600
     return (
         f"{len(runs)} runs of {' or '.join(f'{x / 1e9:g}' for x in budgets)} G decode "
-        f"FLOPs, {first['num_problems']} problems, {first['num_held_out']} held out, "
+        f"FLOPs, {span(runs, 'num_problems')} problems, "
+        f"{span(runs, 'num_held_out')} held out, "
         f"{first['recipe']['evaluation']['samples']} completions each; "
         f"{first['processor']}, {first['torch_threads']} thread, {hours:.1f} CPU "
         f"hours, {dates[0]} to {dates[-1]}"
     )
+
+
+def span(runs: Sequence[Content], key: str) -> str:
+    """The number, or the least and the largest of all runs'."""
+    found = sorted({run[key] for run in runs})
+    return " to ".join(str(x) for x in dict.fromkeys((found[0], found[-1])))
 
 
 def draw(runs: Sequence[Content], found: Summary, path: Path) -> None:
