@@ -63,7 +63,9 @@ class Errors(NamedTuple):
         """Both together."""
         if not isinstance(other, Errors):
             return NotImplemented
-        return Errors(*(mine + its for mine, its in zip(self, other, strict=True)))
+        return Errors(
+            self.num + other.num, self.total + other.total, self.squares + other.squares
+        )
 
     def scaled_to(self, num: int) -> "Errors":
         """So many with the same mean and mean square; none where there are none."""
