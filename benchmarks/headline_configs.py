@@ -249,6 +249,6 @@ STUDIES: dict[str, Study] = {
     "plus": Study(
         tuple(label for label in CONFIGS if label.startswith("plus_")), ("hard",), 3
     ),
-    "chain": Study(("grpo", "prefix_grpo"), ("chain",), 3),
+    "chain": Study(("grpo", "prefix_grpo"), ("chain",), 5),
 }
 """No critic reads `chain`."""

@@ -3,10 +3,10 @@
 An outcome is a value that was said of an attempt, with the reward that the attempt
 earned: of a prefix the mean of its judged continuations, of the borders that a rollout
 went beyond its own reward, all of them together once; who was to be stopped goes
-beyond none. Of groups that were to run to
-their end only: who ended early of those that were not is a lucky or an unlucky one.
-Audited groups stand for all that were ready, by 1 / (probability of their audit).
-Values are kept as they were said, before anything was put right.
+beyond none. Of groups that were to run to their end only: who ended early of those
+that were not is a lucky or an unlucky one. Audited groups stand for all that were
+ready, by 1 / (probability of their audit). Values are kept as they were said, before
+anything was put right.
 """
 
 import math
@@ -16,6 +16,7 @@ from itertools import chain
 
 import torch
 
+from accredit.algorithms.ac2_gate import known_numbers
 from accredit.algorithms.ac2_visit import Values, Visit
 from accredit.algorithms.replay_memory import Outcome
 from accredit.functional.recalibration import log_odds_ratio, recalibrated
@@ -59,7 +60,7 @@ def outcomes_of(visit: Visit, values: Values) -> tuple[Outcome, ...]:
         found.append((in_unit(value), in_unit(float(rewards.mean())), weight))
     for row in judged.nonzero()[:, 0].tolist():
         route = visit.routes[int(batch.group_index[row])]
-        passed = said.borders[row][~said.borders[row].isnan()].tolist()
+        passed = known_numbers(said.borders[row].tolist())
         reward = in_unit(float(batch.rewards[row]))
         weight = 1 / (route.inclusion * max(1, len(passed)))
         found += [(in_unit(value), reward, weight) for value in passed]

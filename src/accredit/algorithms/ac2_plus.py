@@ -27,7 +27,6 @@ Differs from the paper: in all of the above, and as AC2 does.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
 
 import torch
 from jaxtyping import Float
@@ -43,6 +42,7 @@ from accredit.algorithms.replay_memory import CriticMemory
 from accredit.algorithms.replayed import num_replayed
 from accredit.functional.endpoints import group_targets
 from accredit.functional.grids import on_grid
+from accredit.functional.scans import reverse_scan
 from accredit.functional.value_targets import doubly_robust_targets
 from accredit.protocols import PrefixCritic
 from accredit.randomness import generator
@@ -152,8 +152,10 @@ class AC2Plus(AC2):
                     continue
                 ends, values_there = zip(*marks[row], strict=True)
                 begin = int(visit.batch.sampled[row].int().argmax())
-                changes = [b - a for a, b in pairwise((start_value, *values_there))]
-                paid = decayed_sums(changes, self.config.border_lambda)
+                known = torch.tensor([start_value, *values_there], dtype=torch.float64)
+                changes = known.diff()[None]
+                decays = torch.full_like(changes, self.config.border_lambda)
+                paid = reverse_scan(changes, decays)[0].tolist()
                 for first, end, pay in zip((begin, *ends), ends, paid, strict=False):
                     advantages[row, first:end] = pay
         trains = visit.batch.sampled & worth.valid[:, None]
@@ -245,12 +247,6 @@ class AC2Plus(AC2):
         return targets_of(
             self.config, visit, values, teaching, worth.teaches, self.target_grid
         ).targets
-
-
-def decayed_sums(changes: Sequence[float], decay: float) -> list[float]:
-    """Each change with the later ones: s_k = d_k + decay s_{k+1}."""
-    sums = accumulate(reversed(changes), lambda later, own: own + decay * later)
-    return list(sums)[::-1]
 
 
 def known_marks(
