@@ -74,6 +74,7 @@ WIRING = {
     "assembly",
     "calibrating",
     "checkup",
+    "command",
     "cli",
     "commands",
     "judges",

@@ -1,0 +1,1 @@
+"""One module for each command that has grown out of `commands`."""
