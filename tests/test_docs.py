@@ -1,13 +1,18 @@
 """The pages that are written from the code say what the code says."""
 
+import ast
 import importlib.util
 import json
 import re
+import string
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
 from accredit.config import RunConfig, recipe_from, union_members
 
@@ -56,10 +61,10 @@ def test_every_key_stands_on_the_page_with_its_meaning():
 @pytest.mark.parametrize(
     "row",
     [
-        "| `steps` | whole number | `100` | ≥ 1 | Steps of the run: roll out, then "
-        "learn; in the first ones a critic may learn alone. |",
-        "| `path` | path | *required* |  | The file; a relative path starts at the "
-        "working directory. |",
+        "| `steps` | whole number | `100` | ≥ 1 | Counts the steps of the run: each "
+        "samples, then learns; in the first ones a critic may learn alone. |",
+        "| `path` | path | *required* |  | Names the file; a relative path starts at "
+        "the working directory. |",
         "| `top_p` | number | `1.0` | > 0, ≤ 1 | ",
         "| `max_gradient_norm` | number, or none | `1.0` | > 0 | ",
         "| `trackers` | list, each one of `tensorboard`, `wandb`, `trackio` | `[]` | ",
@@ -102,3 +107,76 @@ def test_every_relative_link_leads_somewhere(page):
     links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
     missing = [link for link in links if not (page.parent / link).exists()]
     assert not missing
+
+
+FINITE = re.compile(
+    r"\b(is|are|was|has|have|may|must|can|does|lies?|takes?|needs|counts|passes|stays?"
+    r"|holds?|sets|keeps|[a-z]+n't)\b"
+)
+OPENS_WITH_A_VERB = re.compile(
+    r"(?!(Tokens|Steps|Rollouts|Rows|Problems|Prefixes|Words|Samples of|Folders|Weights"
+    r"|Values of|Names of|Columns|Keys|Completions|Updates|Seconds|Bins|Targets"
+    r"|Continuations|Passes over) )[A-Z][a-z]+s\b(?! of\b)"
+)
+
+
+def is_a_sentence(text: str) -> bool:
+    """Whether a comment has a verb, a capital and a full stop."""
+    first = re.split(r"(?<=[.;:]) ", text)[0]
+    return (
+        text[0] in string.ascii_uppercase + "`"
+        and text.endswith(".")
+        and not re.match(r"(Of|For|In|By|That|Whom?|Whose|Which|Where) ", text)
+        and bool(OPENS_WITH_A_VERB.match(text) or FINITE.search(first))
+    )
+
+
+def described_keys() -> dict[str, str]:
+    """Every key of a recipe and every option of a command, with its comment."""
+    found: dict[str, str] = {}
+    waiting: list[Any] = [RunConfig]
+    while waiting:
+        model = waiting.pop()
+        for key, field in model.model_fields.items():
+            for inner in union_members(field) if field.discriminator else [field]:
+                inner = getattr(inner, "annotation", inner)
+                if isinstance(inner, type) and issubclass(inner, BaseModel):
+                    waiting.append(inner)
+            if field.description:
+                text = " ".join(field.description.split())
+                found[f"{model.__name__}.{key}"] = text
+    tree = ast.parse((ROOT / "src/accredit/cli.py").read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for one, other in pairwise(node.body):
+                if isinstance(one, ast.AnnAssign) and isinstance(other, ast.Expr):
+                    assert isinstance(other.value, ast.Constant)
+                    text = " ".join(str(other.value.value).split())
+                    found[f"{node.name}.{ast.unparse(one.target)}"] = text
+    return found
+
+
+def test_the_comment_of_every_key_and_option_is_a_sentence():
+    described = described_keys()
+    assert len(described) > 300
+    assert [key for key, text in described.items() if not is_a_sentence(text)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Of the bootstrap.",
+        "Of everything random.",
+        "Tokens of the budget.",
+        "Steps between checkpoints",
+        "Completions a problem.",
+        "Where runs go.",
+        "samples this many completions.",
+        "Passes over the batch.",
+        "That it does not fall below.",
+        "Largest multiple of chunk_length.",
+        "Smallest share of the rate.",
+    ],
+)
+def test_a_comment_without_a_verb_is_found(text):
+    assert not is_a_sentence(text)

@@ -33,9 +33,10 @@ class Train:
     """Trains a policy from a recipe, or continues a run exactly."""
 
     recipe: Annotated[Positional[Path | None], shown("RECIPE")] = None
-    """A TOML recipe. Further words override keys: --learner.learning_rate 1e-4."""
+    """Names a TOML recipe. Further words override keys: --learner.learning_rate
+    1e-4."""
     resume: Annotated[Path | None, shown("RUN")] = None
-    """Folder of a run to continue from its newest whole checkpoint."""
+    """Continues this run from its newest whole checkpoint."""
     dry_run: Annotated[bool, FlagCreatePairsOff] = False
     """Checks the recipe's keys and values, not its files, and prints it resolved."""
 
@@ -51,9 +52,9 @@ class Eval:
     """Evaluates a model: mean@k, pass@k and best@k with 95% intervals."""
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
-    """A model directory, a run, or `packaged`. Keys may follow: --task.split easy."""
+    """A model directory, a run, or `packaged`. Keys may follow it: --task.split easy."""
     task: Annotated[str | None, shown("TASK")] = None
-    """Name of a task, as `accredit tasks` lists them."""
+    """Names a task, as `accredit tasks` lists them."""
     recipe: Annotated[Path | None, shown("RECIPE")] = None
     """Takes task and settings from this recipe."""
     json: Annotated[bool, FlagCreatePairsOff] = False
@@ -71,7 +72,7 @@ class Report:
     """Writes report.html of runs anew and prints their final tables."""
 
     runs: Annotated[Positional[tuple[Path, ...]], shown("RUN...", "(required)")]
-    """Folders of runs."""
+    """Names the folders of runs."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
@@ -85,14 +86,14 @@ class Calibrate:
     """Says how far a critic can be trusted, from a run or from a table of groups."""
 
     source: Annotated[Positional[Path], arg(metavar="RUN_OR_CSV")]
-    """Folder of a run, or a CSV file with the columns mean_reward, mean_value, share_f
-    and reference_shown."""
+    """Names the folder of a run, or a CSV file with the columns mean_reward,
+    mean_value, share_f and reference_shown."""
     json: Annotated[bool, FlagCreatePairsOff] = False
     """Prints one JSON object in place of tables."""
     plot: Annotated[Path | None, shown("FILE")] = None
     """Draws the reliability diagram into this .png or .svg file."""
     seed: int = 0
-    """Of the bootstrap."""
+    """Seeds the bootstrap of the intervals."""
     last: Annotated[int | None, shown("N")] = None
     """Reads the newest N steps that the run kept rollouts of, in place of one."""
     fresh: Annotated[bool, FlagCreatePairsOff] = False
@@ -119,7 +120,7 @@ class Tasks:
     """Lists the tasks and what can be set about each, or about one."""
 
     task: Annotated[Positional[str | None], shown("TASK")] = None
-    """Name of one task."""
+    """Prints the keys of this task alone."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
@@ -144,13 +145,13 @@ class Lab:
     """Tries every statement of the theory of credit on random trees."""
 
     seed: int = 0
-    """Of the trees and of all that is drawn on them."""
+    """Seeds the random trees and all that is drawn on them."""
     trees: int = 12
-    """How many each statement is tried on."""
+    """Tries each statement on this many trees."""
     json: Annotated[bool, FlagCreatePairsOff] = False
     """Prints one JSON object in place of a table."""
     plots: Annotated[Path | None, shown("DIR")] = None
-    """Writes a picture per theorem there as well."""
+    """Writes a picture of each theorem into this folder as well."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""

@@ -26,11 +26,11 @@ class ModelConfig(BaseConfig):
     """Which policy, and where it lives."""
 
     path: str = "packaged"
-    """A Hugging Face model directory, or `packaged`: the model inside this library."""
+    """Names a Hugging Face model directory, or `packaged`: this library's own model."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto takes CUDA where there is one."""
+    """Selects where the model runs; `auto` takes CUDA where there is one."""
     gradient_checkpointing: bool = False
-    """Less memory for a second forward pass; the gradient stays the same."""
+    """Saves memory by a second forward pass; the gradient stays the same."""
 
 
 class SamplingConfig(BaseConfig):
@@ -39,106 +39,106 @@ class SamplingConfig(BaseConfig):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divides the logits, in the engine and in the learner alike."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Smallest mass of likeliest tokens to sample from; below 1 the engine's ratios to
-    the learner, which scores the whole distribution, are biased."""
+    """Samples from the smallest set of likeliest tokens with this mass; below 1 the
+    engine's ratios to the learner, which scores the whole distribution, are biased."""
     top_k: Annotated[int, Field(ge=0)] = 0
-    """Number of likeliest tokens to sample from; 0 takes all. Biased as `top_p`."""
+    """Samples from this many likeliest tokens; 0 takes all. Biases as `top_p`."""
     max_new_tokens: Positive | None = None
-    """Budget of a completion, in tokens; none takes the task's own."""
+    """Limits a completion, in tokens; none takes the task's own limit."""
     max_prompt_tokens: Positive = 1024
-    """Longer prompts are left out, counted, before anything is sampled."""
+    """Leaves out, and counts, prompts of more tokens, before anything is sampled."""
     system: str = ""
     """Opens every conversation that brings no system turn of its own."""
     chat: Literal["auto", "template", "plain"] = "auto"
-    """Through the chat template where there is one, only so, or as plain text."""
+    """Takes the chat template where there is one, requires it, or uses plain text."""
 
 
 class EngineConfig(BaseConfig):
     """Who samples."""
 
     max_batch_tokens: Positive = 131_072
-    """Tokens of key-value cache held at once; results change by rounding only."""
+    """Limits the key-value cache, in tokens; results change by rounding only."""
     max_batch_rows: Positive = 256
-    """Rollouts sampled side by side; results change by rounding only."""
+    """Limits the rollouts sampled side by side; results change by rounding only."""
 
 
 class LearnerConfig(BaseConfig):
     """How gradient steps are taken."""
 
     learning_rate: Annotated[float, Field(gt=0)] = 1e-6
-    """Of AdamW, at the end of warm-up."""
+    """Sets AdamW's learning rate at the end of the warm-up."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """What the rate does after warm-up, over the run's steps."""
+    """Selects what the rate does after the warm-up, over the run's steps."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
-    """Steps of linear warm-up."""
+    """Counts the steps in which the rate rises linearly to `learning_rate`."""
     final_share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of the rate that a decaying schedule ends at."""
+    """Sets the rate at the end of a decaying schedule, as a share of the full one."""
     beta1: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Decay of AdamW's first moment."""
+    """Sets the decay of AdamW's first moment per update."""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    """Decay of AdamW's second moment."""
+    """Sets the decay of AdamW's second moment per update."""
     epsilon: Annotated[float, Field(gt=0)] = 1e-8
-    """Added to the root of the second moment."""
+    """Adds this to the root of AdamW's second moment."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decoupled, per unit of learning rate."""
+    """Decays the weights, decoupled, by this share per unit of learning rate."""
     max_gradient_norm: Annotated[float, Field(gt=0)] | None = 1.0
-    """L2 norm that gradients are clipped to."""
+    """Clips the gradient to this L2 norm; none clips nothing."""
     micro_batch_tokens: Positive = 4096
-    """Padded tokens run at once: memory, not the result."""
+    """Limits the padded tokens of one pass: this changes memory, not the result."""
     max_consecutive_skips: Positive = 10
-    """Updates in a row with a loss or gradient that is not finite, before giving up."""
+    """Stops after this many updates in a row with a non-finite loss or gradient."""
 
 
 class EvaluationConfig(BaseConfig):
     """How the policy is evaluated on held-out problems."""
 
     every: Annotated[int, Field(ge=0)] = 20
-    """Steps between evaluations; 0 evaluates at the start and the end only."""
+    """Sets the steps between evaluations; 0 evaluates at the start and the end only."""
     samples: Positive = 8
-    """Completions a problem."""
+    """Samples this many completions of each problem."""
     max_problems: Positive = 256
-    """Problems, the first ones of the held-out part."""
+    """Limits the number of problems; the first of the held-out part are taken."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
-    """0 is greedy."""
+    """Divides the logits; 0 decodes greedily."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Smallest mass of likeliest tokens to sample from."""
+    """Samples from the smallest set of likeliest tokens with this probability mass."""
     top_k: Annotated[int, Field(ge=0)] = 0
-    """Number of likeliest tokens to sample from; 0 takes all."""
+    """Samples from this many likeliest tokens; 0 takes all."""
     success_at: float = 1.0
-    """The reward from which a completion counts as a success for pass@k."""
+    """A completion with at least this reward counts as a success for pass@k."""
 
 
 class CheckpointConfig(BaseConfig):
     """What is kept of the run."""
 
     every: Annotated[int, Field(ge=0)] = 20
-    """Steps between checkpoints; 0 saves at the end only."""
+    """Sets the steps between checkpoints; 0 saves at the end only."""
     keep_last: Positive = 2
-    """Newest checkpoints kept, beside the best one by eval/mean."""
+    """Keeps this many newest checkpoints, beside the best one by eval/mean."""
     rollouts_every: Annotated[int, Field(ge=0)] = 10
-    """Steps between rollouts kept for the report, beside those of step 1; 0 keeps
-    none."""
+    """Sets the steps between rollouts kept for the report, beside those of step 1; 0
+    keeps none."""
 
 
 class RunConfig(BaseConfig):
     """A recipe."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
-    """Of the run's folder under `runs_folder`."""
+    """Names the run's folder under `runs_folder`."""
     runs_folder: Path = Path("runs")
-    """Where runs go."""
+    """Names the folder in which runs get a folder each."""
     seed: int = 0
-    """Of everything random."""
+    """Seeds every random draw of the run."""
     steps: Positive = 100
-    """Steps of the run: roll out, then learn; in the first ones a critic may learn
-    alone."""
+    """Counts the steps of the run: each samples, then learns; in the first ones a
+    critic may learn alone."""
     threads: Positive | None = None
-    """Torch threads; none takes one for a model under 20 million parameters, for which
-    more are slower, and leaves torch its own choice beyond."""
+    """Sets torch's threads; none takes one for a model under 20 million parameters, for
+    which more are slower, and torch's own choice beyond."""
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
-    """Where metrics go besides the run's folder (extra `trackers`)."""
+    """Sends metrics to these services beside the run's folder (extra `trackers`)."""
     max_invalid_share: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Share of rollouts without a reward that, five steps in a row, stops the run."""
+    """Stops the run after five steps with at least this share of rewards missing."""
     model: ModelConfig = ModelConfig()
     task: TaskConfig = WalkConfig()
     algorithm: AlgorithmConfig = GRPOConfig()

@@ -21,13 +21,14 @@ class UpdateConfig(BaseConfig):
     """What every algorithm has."""
 
     prompts_per_step: Positive = 16
-    """Problems drawn at each step."""
+    """Draws this many problems at each step."""
     num_minibatches: Positive = 1
-    """Optimizer steps a pass over the batch; must not exceed its rollouts."""
+    """Divides a pass over the batch into this many optimizer steps; it must not exceed
+    the batch's rollouts."""
     num_epochs: Positive = 1
-    """Passes over the batch."""
+    """Goes over the batch this many times."""
     entropy_coefficient: float = 0.0
-    """Weight of the entropy bonus, reward units per nat."""
+    """Weighs the entropy bonus, in reward units per nat."""
 
     def check_budget(self, max_new_tokens: int) -> None:
         """Nothing, where the algorithm can work with completions of that length.
@@ -41,7 +42,8 @@ class OutcomeConfig(UpdateConfig):
     """What every algorithm has whose ratios are the trainer's own."""
 
     engine_correction: EngineCorrection = "none"
-    """Weight for the gap between engine and trainer: tis, by token, by the whole
-    sequence, or by its geometric mean. Wanted where another engine samples."""
+    """Weighs the gap between engine and trainer by truncated importance sampling: by
+    token, by the whole sequence, or by its geometric mean. Use it where another engine
+    samples."""
     engine_correction_cap: Annotated[float, Field(gt=0)] = 2.0
-    """Largest weight of that correction."""
+    """Limits the weight of that correction."""

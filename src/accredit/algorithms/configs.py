@@ -27,22 +27,25 @@ class GroupConfig(OutcomeConfig):
     """What every algorithm with siblings as critics has."""
 
     group_size: Annotated[int, Field(ge=2)] = 8
-    """Rollouts a problem; one alone would have nobody to be compared with."""
+    """Samples this many rollouts of each problem, which are compared with one
+    another."""
 
 
 class ClippedConfig(GroupConfig):
     """Group algorithms with a clipped surrogate and a KL loss to the start model."""
 
     clip_low: Annotated[float, Field(ge=0, le=1)] = 0.2
-    """Ratios below 1 - clip_low earn nothing more for a bad token."""
+    """Clips the ratio from below at 1 - clip_low, where the advantage is negative."""
     clip_high: Annotated[float, Field(ge=0)] = 0.2
-    """Ratios above 1 + clip_high earn nothing more for a good token."""
+    """Clips the ratio from above at 1 + clip_high, where the advantage is positive."""
     dual_clip: Annotated[float, Field(gt=1)] | None = None
-    """Largest ratio that a bad token's loss counts; none bounds nothing."""
+    """Bounds the ratio from above where the advantage is negative; none sets no
+    bound."""
     kl_coefficient: Share = 0.0
-    """Weight of the KL loss; 0 leaves the reference model unloaded."""
+    """Weighs the KL loss to the start model; 0 leaves that model unloaded."""
     kl_estimator: Literal["kl_k1", "kl_k2", "kl_k3"] = "kl_k3"
-    """Which estimator the KL loss differentiates; k1 has no expected gradient."""
+    """Selects the estimator that the KL loss differentiates; the gradient of k1 is zero
+    in expectation."""
 
 
 class GRPOConfig(ClippedConfig):
@@ -62,16 +65,18 @@ class DAPOConfig(ClippedConfig):
 
     name: Literal["dapo"] = "dapo"
     clip_high: Annotated[float, Field(ge=0)] = 0.28
-    """Ratios above 1 + clip_high earn nothing more for a good token."""
+    """Clips the ratio from above at 1 + clip_high, where the advantage is positive."""
     max_draws: Positive = 3
-    """Rounds of drawing until prompts_per_step groups disagree within themselves."""
+    """Limits the rounds of drawing until prompts_per_step groups have unequal
+    rewards."""
     overlong_cache: Annotated[int, Field(ge=0)] = 0
-    """Width in tokens of the penalty's ramp before the budget; 0 penalises nothing."""
+    """Sets the width, in tokens, of the penalty's ramp before the budget; 0 penalises
+    nothing."""
     overlong_factor: Share = 1.0
-    """Size of the full overlong penalty, reward units."""
+    """Sets the full overlong penalty, in reward units."""
     overlong_applies_to: Literal["all", "successes"] = "all"
-    """Whom the penalty hits: every rollout, as in the paper, or only those with a
-    reward above 0, so that a failure gains nothing by being short."""
+    """Penalises every rollout, as in the paper, or only those with a reward above 0, so
+    that a failure gains nothing by being short."""
 
     def check_budget(self, max_new_tokens: int) -> None:
         """The ramp lies inside the budget."""
@@ -88,7 +93,8 @@ class RLOOConfig(GroupConfig):
 
     name: Literal["rloo"] = "rloo"
     kl_coefficient: Share = 0.0
-    """KL to the start model, charged to the reward before the baseline."""
+    """Weighs the KL to the start model, subtracted from the reward before the
+    baseline."""
 
 
 class ReinforcePPConfig(OutcomeConfig):
@@ -96,13 +102,14 @@ class ReinforcePPConfig(OutcomeConfig):
 
     name: Literal["reinforce_pp"] = "reinforce_pp"
     group_size: Positive = 1
-    """Rollouts a problem; they are not compared with one another."""
+    """Samples this many rollouts of each problem; they are not compared with one
+    another."""
     kl_coefficient: Share = 0.01
-    """KL to the start model, charged to each token's reward."""
+    """Weighs the KL to the start model, subtracted from each token's reward."""
     clip_low: Annotated[float, Field(ge=0, le=1)] = 0.2
-    """Ratios below 1 - clip_low earn nothing more for a bad token."""
+    """Clips the ratio from below at 1 - clip_low, where the advantage is negative."""
     clip_high: Annotated[float, Field(ge=0)] = 0.2
-    """Ratios above 1 + clip_high earn nothing more for a good token."""
+    """Clips the ratio from above at 1 + clip_high, where the advantage is positive."""
 
 
 class GSPOConfig(GroupConfig):
@@ -110,9 +117,9 @@ class GSPOConfig(GroupConfig):
 
     name: Literal["gspo"] = "gspo"
     clip_low: Annotated[float, Field(ge=0, le=1)] = 3e-4
-    """Of the sequence's geometric mean ratio."""
+    """Clips the sequence's geometric mean ratio from below at 1 - clip_low."""
     clip_high: Annotated[float, Field(ge=0)] = 4e-4
-    """Of the sequence's geometric mean ratio."""
+    """Clips the sequence's geometric mean ratio from above at 1 + clip_high."""
 
 
 class CISPOConfig(GroupConfig):
@@ -120,9 +127,9 @@ class CISPOConfig(GroupConfig):
 
     name: Literal["cispo"] = "cispo"
     clip_low: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Weights are at least 1 - clip_low; 1 sets no lower bound."""
+    """Clips weights from below at 1 - clip_low; 1 sets no lower bound."""
     clip_high: Annotated[float, Field(ge=0)] = 0.28
-    """Weights are at most 1 + clip_high."""
+    """Clips weights from above at 1 + clip_high."""
 
 
 class OPDConfig(OutcomeConfig):
@@ -130,18 +137,18 @@ class OPDConfig(OutcomeConfig):
 
     name: Literal["opd"] = "opd"
     group_size: Positive = 1
-    """Rollouts a problem."""
+    """Samples this many rollouts of each problem."""
     teacher: str = "self"
-    """A Hugging Face model directory with the policy's vocabulary; a run, whose newest
-    checkpoint at the start it is and stays, also after a resume; or `self`: the policy
-    as it is, shown a reference."""
+    """Names the teacher: a Hugging Face model directory with the policy's vocabulary; a
+    run, whose newest checkpoint at the start is kept, also after a resume; or `self`,
+    the policy as it is, shown a reference."""
     template: str = ""
-    """The teacher's own prompt: a text with {prompt} and {answer}. Empty shows the
-    policy's prompt, and cannot go with `self`."""
+    """Shows the teacher its own prompt, a text with {prompt} and {answer}. Empty shows
+    the policy's prompt, and cannot go with `self`."""
     clip_low: UnitShare = 0.2
-    """Ratios below 1 - clip_low earn nothing more for a bad token."""
+    """Clips the ratio from below at 1 - clip_low, where the advantage is negative."""
     clip_high: Share = 0.2
-    """Ratios above 1 + clip_high earn nothing more for a good token."""
+    """Clips the ratio from above at 1 + clip_high, where the advantage is positive."""
 
     @model_validator(mode="after")
     def _self_is_shown_something(self) -> "OPDConfig":
@@ -160,15 +167,17 @@ class VineConfig(OutcomeConfig):
 
     name: Literal["vine"] = "vine"
     group_size: Positive = 1
-    """Rollouts a problem; they are not compared with one another."""
+    """Samples this many rollouts of each problem; they are not compared with one
+    another."""
     num_continuations: Positive = 9
-    """Fresh rollouts from each chosen prefix."""
+    """Samples this many fresh rollouts from each chosen prefix."""
     chunk_length: Positive | None = None
-    """Sampled tokens between chosen prefixes; none takes a fifth of the budget."""
+    """Sets the sampled tokens between chosen prefixes; none takes a fifth of the
+    budget."""
     clip_low: UnitShare = 0.2
-    """Ratios below 1 - clip_low earn nothing more for a bad token."""
+    """Clips the ratio from below at 1 - clip_low, where the advantage is negative."""
     clip_high: Share = 0.2
-    """Ratios above 1 + clip_high earn nothing more for a good token."""
+    """Clips the ratio from above at 1 + clip_high, where the advantage is positive."""
 
 
 AlgorithmConfig = Annotated[

@@ -46,12 +46,13 @@ class ActorCriticConfig(UpdateConfig):
     """What every algorithm has whose critic has parameters."""
 
     group_size: Positive = 1
-    """Rollouts a problem; they are not compared with one another."""
+    """Samples this many rollouts of each problem; they are not compared with one
+    another."""
     truncation: Literal["outcome", "bootstrap"] = "outcome"
-    """What a rollout that ran out of tokens is worth: what its verifier paid for it, or
-    what the critic says of its last prefix, for policy and critic alike."""
+    """Values a rollout that ran out of tokens by its verifier's reward, or by the
+    critic's value of its last prefix, for policy and critic alike."""
     critic: ValueHeadConfig = ValueHeadConfig()
-    """Who values the prefixes; a section of its own."""
+    """Configures the critic, in a section of its own."""
 
     @model_validator(mode="after")
     def _deviations_need_siblings(self) -> "ActorCriticConfig":
@@ -68,21 +69,22 @@ class PPOConfig(ActorCriticConfig, OutcomeConfig):
 
     name: Literal["ppo"] = "ppo"
     gamma: UnitShare = 1.0
-    """Discount a sampled token."""
+    """Discounts every sampled token by this factor."""
     lambda_policy: UnitShare = 1.0
-    """Trace decay of the policy's advantages; 1 is return minus value."""
+    """Sets the trace decay of the policy's advantages; 1 is return minus value."""
     lambda_critic: UnitShare = 1.0
-    """Trace decay of the critic's targets; 1 is the return."""
+    """Sets the trace decay of the critic's targets; 1 is the return."""
     length_adaptive_alpha: Annotated[float, Field(gt=0)] | None = None
     """Takes 1 - 1 / (alpha L) as lambda_policy of a rollout with L sampled tokens."""
     clip_low: UnitShare = 0.2
-    """Ratios below 1 - clip_low earn nothing more for a bad token."""
+    """Clips the ratio from below at 1 - clip_low, where the advantage is negative."""
     clip_high: Share = 0.2
-    """Ratios above 1 + clip_high earn nothing more for a good token."""
+    """Clips the ratio from above at 1 + clip_high, where the advantage is positive."""
     dual_clip: Annotated[float, Field(gt=1)] | None = None
-    """Largest ratio that a bad token's loss counts; none bounds nothing."""
+    """Bounds the ratio from above where the advantage is negative; none sets no
+    bound."""
     critic: PPOCriticConfig = PPOCriticConfig()
-    """Who values the prefixes; a section of its own."""
+    """Configures the critic, in a section of its own."""
 
     @model_validator(mode="after")
     def _one_lambda(self) -> "PPOConfig":
@@ -99,13 +101,13 @@ class SAOConfig(ActorCriticConfig):
 
     name: Literal["sao"] = "sao"
     ratio_low: UnitShare = 0.7
-    """Tokens whose ratio to the engine is not above it do not count."""
+    """Masks tokens whose ratio to the engine is not above it."""
     ratio_high: Annotated[float, Field(ge=1)] = 6.0
-    """Tokens whose ratio to the engine is not below it do not count."""
+    """Masks tokens whose ratio to the engine is not below it."""
     length_adaptive_alpha: Annotated[float, Field(gt=0)] = 1.5
     """Takes 1 - 1 / (alpha L) as lambda_policy of a rollout with L sampled tokens."""
     critic: SAOCriticConfig = SAOCriticConfig()
-    """Who values the prefixes; a section of its own."""
+    """Configures the critic, in a section of its own."""
 
     @model_validator(mode="after")
     def _ratio_one_counts(self) -> "SAOConfig":
@@ -118,19 +120,22 @@ class PACTConfig(ActorCriticConfig, OutcomeConfig):
 
     name: Literal["pact"] = "pact"
     engine_correction: EngineCorrection = "truncated_importance"
-    """Weight for the gap between engine and trainer, with the paper's default."""
+    """Weighs the gap between engine and trainer; the default is the paper's."""
     actor_loss: Literal["double_sided_importance", "clipped_surrogate"] = (
         "double_sided_importance"
     )
-    """The paper's for agentic math (DIS), or for coding (PPO's)."""
+    """Selects the paper's loss for agentic math (double-sided importance sampling) or
+    for coding (PPO's)."""
     ratio_low: UnitShare = 0.7
-    """Of the first: tokens whose ratio is not above it do not count."""
+    """Masks tokens whose ratio is not above it (`double_sided_importance`)."""
     ratio_high: Annotated[float, Field(ge=1)] = 6.0
-    """Of the first: tokens whose ratio is not below it do not count."""
+    """Masks tokens whose ratio is not below it (`double_sided_importance`)."""
     clip_low: UnitShare = 0.2
-    """Of the second: ratios below 1 - clip_low earn nothing more for a bad token."""
+    """Clips the ratio from below at 1 - clip_low, where the advantage is negative
+    (`clipped_surrogate`)."""
     clip_high: Share = 0.28
-    """Of the second: ratios above 1 + clip_high earn nothing more for a good one."""
+    """Clips the ratio from above at 1 + clip_high, where the advantage is positive
+    (`clipped_surrogate`)."""
     target: Literal[
         "plain",
         "pact",
@@ -142,19 +147,18 @@ class PACTConfig(ActorCriticConfig, OutcomeConfig):
         "shuffled",
         "mask_only",
     ] = "pact"
-    """What the critic is taught. `windowed` brought critics closer to the new policy
-    than the paper's `pact` wherever we measured; the rest are controls and
-    alternatives."""
+    """Selects the critic's targets. `windowed` brought critics closer to the new policy
+    than the paper's `pact` in docs/pact.md; the rest are controls and alternatives."""
     accept_low: Share = 0.0
-    """Smallest ratio of a token whose prefix the critic is taught."""
+    """Trains the critic at prefixes whose token has at least this ratio."""
     accept_high: Annotated[float, Field(gt=0)] = 6.0
-    """Largest one."""
+    """Trains the critic at prefixes whose token has at most this ratio."""
     window: Annotated[int, Field(ge=0)] = 16
-    """Of `windowed`: later tokens whose ratio counts, too."""
+    """Includes the ratios of this many later tokens (`windowed`)."""
     trace_cap: Annotated[float, Field(gt=0)] = 6.0
-    """Of `vtrace`: largest ratio, of both kinds."""
+    """Limits the ratios of both kinds (`vtrace`)."""
     product_cap: Annotated[float, Field(gt=0)] = 6.0
-    """Of `full_product`: largest product of ratios."""
+    """Limits the product of ratios (`full_product`)."""
 
     @model_validator(mode="after")
     def _ranges_hold_ratio_one(self) -> "PACTConfig":

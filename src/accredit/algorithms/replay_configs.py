@@ -32,47 +32,49 @@ class ReplayConfig(OutcomeConfig):
     """What every algorithm has that goes on from the prefixes of stored rollouts."""
 
     prompts_per_step: Positive = 192
-    """Prefixes, or slots, of a step."""
+    """Continues this many prefixes, one a slot, at each step."""
     group_size: Positive = 16
-    """Continuations of a prefix."""
+    """Samples this many continuations of each prefix."""
     num_refill: Positive = 192
     """Fresh problems a step whose rollouts are stored for later ones."""
     refill_every: Positive = 1
-    """Steps between refills; each then draws as many as all those steps would."""
+    """Sets the steps between refills; each then draws as many as all those steps
+    would."""
     replay_capacity: Positive = 256
-    """Rollouts in store; the oldest go first."""
+    """Limits the rollouts in store; the oldest are dropped first."""
     admission: Literal["all", "passed"] = "all"
-    """Whose rollouts are stored: every judged one's, or only those that passed."""
+    """Stores the rollouts of every verified completion, or only those that passed."""
     pass_mark: float = 6 / 7
-    """Reward from which a rollout passes, to within a millionth."""
+    """A rollout passes from this reward on, to within a millionth."""
     chunk_length: Positive | None = None
-    """Tokens after which a rollout may be stopped; none is a fifth of the budget."""
+    """Stops rollouts after this many tokens; none takes a fifth of the budget."""
     cut_grid: Positive | None = None
-    """Prefixes end at its multiples, in tokens; none is chunk_length."""
+    """Ends prefixes at multiples of this many tokens; none takes chunk_length."""
     largest_cut_share: Annotated[float, Field(gt=0, lt=1)] = 0.9
-    """Of a stored rollout's tokens, the most that a prefix may hold."""
+    """Limits a prefix to this share of the stored rollout's tokens."""
     baseline: Literal["group_mean", "leave_one_out", "value"] = "group_mean"
-    """What a continuation is compared with: all siblings, the others, or the critic's
-    value of the prefix."""
+    """Compares a continuation with all siblings, the others, or the critic's value of
+    the prefix."""
     unverified: Literal["masked", "zero"] = "masked"
-    """A completion that could not be judged teaches nothing, or is worth 0."""
+    """Masks a completion that could not be verified, or takes its reward as 0."""
     num_minibatches: Positive = 2
-    """Optimizer steps a pass over the batch, cut in its own order."""
+    """Divides a pass over the batch, in its own order, into this many updates."""
     aggregation: Literal["token_mean", "sequence_mean_token_mean"] = "token_mean"
-    """Every token of a minibatch counts alike, as in the paper, or every continuation.
-    Where failures are longer than successes a mean over tokens pushes down what is
-    sampled, and up what is not."""
+    """Averages the loss over the tokens of a minibatch, as in the paper, or over its
+    continuations. Where failures are longer than successes, a mean over tokens lowers
+    the probability of what is sampled."""
     clip_low: UnitShare = 0.2
-    """Ratios below 1 - clip_low earn nothing more for a bad token."""
+    """Clips the ratio from below at 1 - clip_low, where the advantage is negative."""
     clip_high: Share = 0.28
-    """Ratios above 1 + clip_high (and the entropy control's offset) earn nothing more
-    for a good token."""
+    """Clips the ratio from above at 1 + clip_high (and the entropy control's offset),
+    where the advantage is positive."""
     dual_clip: Annotated[float, Field(gt=1)] | None = 3.0
-    """Largest ratio that a bad token's loss counts; none bounds nothing."""
+    """Bounds the ratio from above where the advantage is negative; none sets no
+    bound."""
     entropy_control: bool = True
     """Moves clip_high by steps of .02, up while the entropy is below its target."""
     entropy_target: Share = 0.28
-    """Mean entropy of a token that the control aims at, nats."""
+    """Sets the mean entropy of a token that the control aims at, in nats."""
 
     @model_validator(mode="after")
     def _siblings_for_a_group(self) -> "ReplayConfig":
@@ -112,7 +114,7 @@ class PrefixGRPOConfig(ReplayConfig):
 
     name: Literal["prefix_grpo"] = "prefix_grpo"
     baseline: Literal["group_mean", "leave_one_out"] = "group_mean"
-    """What a continuation is compared with: all siblings, or the others."""
+    """Compares a continuation with all siblings, or with the others."""
 
     @model_validator(mode="after")
     def _keys_are_read(self) -> "PrefixGRPOConfig":
@@ -125,32 +127,32 @@ class GateConfig(BaseConfig):
     """When a critic is trusted with a problem."""
 
     rule: Literal["last_visit", "pooled"] = "last_visit"
-    """The error of this visit alone, as in the paper, or all visits' with its standard
-    error."""
+    """Tests the error of this visit alone, as in the paper, or the mean over all visits
+    with its standard error."""
     window: Positive = 5
-    """Complete steps whose errors are averaged for the global test."""
+    """Averages the errors of this many complete steps for the global test."""
     tau_global: Annotated[float, Field(gt=0)] = 0.20
-    """The mean error over the window must lie below it, reward units."""
+    """The mean error over the window must lie below it, in reward units."""
     tau_local: Annotated[float, Field(gt=0)] = 0.18
-    """A problem's own error must lie below it, reward units; 2 switches the test
+    """A problem's own error must lie below it, in reward units; 2 switches the test
     off."""
     require_bank: bool = True
-    """Only problems with a passing completion in the bank."""
+    """Trusts only problems with a passing completion in the bank."""
     require_nonzero: bool = True
-    """Only problems for which the critic has ever said something other than 0."""
+    """Trusts only problems of which the critic has once predicted other than 0."""
     error_against: Literal["group_mean", "rewards"] = "group_mean"
-    """Errors are taken against the mean of the endpoints, the critic's own words among
-    them, or only where all of a group was judged."""
+    """Takes errors against the mean of the endpoints, the critic's own values among
+    them, or only where all of a group was verified."""
     standard_errors: Share = 1.0
-    """Of `pooled`: how many of them the mean error must lie below tau_local."""
+    """The mean error must lie this many standard errors below tau_local (`pooled`)."""
     min_errors: Annotated[int, Field(ge=2)] = 2
-    """Of `pooled`: errors of a problem, one a prefix, before their mean is tested; the
-    prior's count."""
+    """Tests a problem's mean from this many errors on, one a prefix; the prior's count
+    (`pooled`)."""
     prior_errors: Annotated[int, Field(ge=0)] = 0
-    """Of `pooled`: errors like the window's that are added to a problem's own, so that
-    one visit is enough where the critic is right about all others."""
+    """Adds this many errors like the window's to a problem's own, so that one visit is
+    enough where the critic is right about all others (`pooled`)."""
     revocable: bool = False
-    """Whether an audited visit whose errors fail the local test takes trust back."""
+    """Withdraws trust after an audited visit whose errors fail the local test."""
 
     @model_validator(mode="after")
     def _keys_are_read(self) -> "GateConfig":
@@ -168,49 +170,50 @@ class AC2Config(ReplayConfig):
 
     name: Literal["ac2"] = "ac2"
     grouping: Literal["siblings", "prefixes"] = "siblings"
-    """A ready slot holds siblings of one prefix, or as many prefixes of one rollout
-    with a continuation each, compared with their own values and never audited."""
+    """Fills a ready slot with siblings of one prefix, or with as many prefixes of one
+    rollout that have a continuation each, are compared with their own values and are
+    never audited."""
     audit_share: UnitShare = 0.25
-    """Of the ready slots, those that run to their end all the same, rounded up."""
+    """Runs this share of the ready slots, rounded up, to their end all the same."""
     ready_lambda: UnitShare = 0.0
-    """Of a ready slot: 0 stops at the chunk and takes the critic's value; above 0 all
-    run to their end and their reward gets this weight beside it."""
+    """Weighs the reward in ready slots: 0 stops at the chunk and takes the critic's
+    value; above 0 all run to their end and their reward gets this weight beside it."""
     chunk_weight: Share = 1.0
-    """Weight of the tokens of rollouts that were stopped, beside those that ran to
+    """Weighs the tokens of rollouts that were stopped, beside 1 for those that ran to
     their end."""
     critic_targets: Literal["mixed", "monte_carlo", "bootstrap"] = "mixed"
-    """What the critic is taught: what each group's endpoints say; only groups that were
-    judged throughout; or values one chunk on, for all."""
+    """Selects the critic's targets: the mean of each group's endpoints; only of groups
+    that were verified throughout; or values one chunk on, for all."""
     critic_capacity: Positive = 1920
-    """Prefixes in the critic's buffer; the oldest go first."""
+    """Limits the prefixes in the critic's buffer; the oldest are dropped first."""
     records_per_step: Positive = 768
-    """Prefixes of the buffer that the critic is taught in a step."""
+    """Trains the critic on this many prefixes of the buffer in a step."""
     critic_steps: Positive = 1
-    """Optimizer steps of the critic's turn, which share the records among them."""
+    """Divides those prefixes among this many optimizer steps of the critic."""
     min_valid: Positive | None = None
-    """Valued siblings that a group's target needs; none is half of them."""
+    """A group's target needs this many valued siblings; none takes half of them."""
     grid_size: Annotated[int, Field(ge=2)] = 11
-    """Values between 0 and 1 that the critic can say."""
+    """Sets how many values between 0 and 1 the critic can predict."""
     target_rounding: Literal["nearest", "none"] = "nearest"
-    """Targets on the grid, ties down; or between two of its values, each taught by its
-    share."""
+    """Rounds targets to the grid, ties down, or divides each between its two neighbours
+    on the grid, which are trained by their shares."""
     order: Literal["actor_critic_actor", "actor_critic", "critic_actor"] = (
         "actor_critic_actor"
     )
-    """When the critic learns: after the first minibatch of the policy, after the last,
-    or before the first."""
+    """Trains the critic after the first minibatch of the policy, after the last, or
+    before the first."""
     joint_loss: bool = False
-    """One step of the policy's optimizer takes the critic's loss along, in place of a
-    step of the critic's own."""
+    """Adds the critic's loss to one step of the policy's optimizer, in place of a step
+    of the critic's own."""
     rate_floor: Annotated[float, Field(gt=0, le=1)] = 0.25
-    """Smallest learning rate of the critic, as a share of its first."""
+    """Limits the critic's learning rate from below, as a share of its first."""
     displacement_limit: Annotated[float, Field(gt=0)] | None = math.sqrt(2)
-    """The critic's rate is halved after two steps in a row in which it moved the
-    weights this many times as far as the policy's updates; none never halves it."""
+    """Halves the critic's rate after two steps in a row in which it moved the weights
+    this many times as far as the policy's updates; none never halves it."""
     gate: GateConfig = GateConfig()
-    """When the critic is trusted; a section of its own."""
+    """Configures when the critic is trusted, in a section of its own."""
     critic: PrefixCriticConfig = PromptedConfig()
-    """Who values the prefixes; a section of its own."""
+    """Configures the critic, in a section of its own."""
 
     @model_validator(mode="before")
     @classmethod
@@ -276,41 +279,41 @@ class AC2PlusConfig(AC2Config):
 
     name: Literal["ac2_plus"] = "ac2_plus"
     target_rounding: Literal["nearest", "none"] = "none"
-    """Targets on the grid, ties down; or between two of its values, each taught by its
-    share."""
+    """Rounds targets to the grid, ties down, or divides each between its two neighbours
+    on the grid, which are trained by their shares."""
     gate: GateConfig = GateConfig(
         rule="pooled", revocable=True, error_against="rewards", prior_errors=2
     )
-    """When the critic is trusted; a section of its own."""
+    """Configures when the critic is trusted, in a section of its own."""
     critic: PrefixCriticConfig = PromptedConfig(
         readout="expectation", weights="separate"
     )
-    """Who values the prefixes; a section of its own."""
+    """Configures the critic, in a section of its own."""
     border_credit: bool = True
-    """An audited rollout is paid chunk by chunk, by what each changed in the critic's
-    value, with its reward at the end."""
+    """Credits an audited rollout chunk by chunk, by the change of the critic's value
+    over each, with its reward at the end."""
     border_lambda: UnitShare = 0.7
-    """Share of the next chunk's pay that a chunk gets beside its own change; 1 pays
-    all of them the reward, less V where they begin."""
+    """Adds this share of the next chunk's credit to a chunk's own; 1 gives each the
+    reward, less V where it begins."""
     border_lessons: bool = True
-    """A rollout that ran to its end teaches the critic at a chunk border of its own,
-    beside what its group teaches."""
+    """Trains the critic at one chunk border of each rollout that ran to its end, beside
+    its group's prefix."""
     correction: Literal["none", "doubly_robust"] = "none"
-    """How the critic's targets follow the policy's first minibatch."""
+    """Selects how the critic's targets follow the policy's first minibatch."""
     correction_cap: Annotated[float, Field(ge=1)] = 2.0
-    """Largest ratio of a continuation that the correction counts."""
+    """Limits the ratio of a continuation in that correction."""
     recalibration_steps: Annotated[int, Field(ge=0)] = 4
-    """Steps whose outcomes say by which factor the odds of all the critic's values are
-    moved; 0 takes them as they were said."""
+    """Fits one factor on the odds of all the critic's values to the outcomes of this
+    many steps; 0 takes values as they were predicted."""
     audit_half_life: Annotated[float, Field(gt=0)] | None = 8.0
-    """Audits of a problem after which its share of audits is halved; none keeps it."""
+    """Halves a problem's share of audits after this many of them; none keeps it."""
     smallest_audit_share: UnitShare = 0.1
-    """That it does not fall below."""
+    """Limits the share of audits from below."""
     chunk_signal: Annotated[float, Field(gt=0)] | None = None
-    """A problem's chunks grow until their credit is this many times the critic's error;
-    none keeps the one length."""
+    """Lengthens a problem's chunks until their credit is this many times the critic's
+    error; none keeps one length."""
     max_chunks: Positive = 3
-    """Largest multiple of chunk_length."""
+    """Limits chunks to this multiple of chunk_length."""
 
     @property
     def recalibrates(self) -> bool:

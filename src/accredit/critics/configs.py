@@ -13,55 +13,62 @@ class ValueHeadConfig(BaseConfig):
     """A value head on a backbone, and how it is trained."""
 
     path: str = "policy"
-    """Where it starts: `policy` is the policy's own model with a fresh head; else a
-    Hugging Face model directory, a saved critic, or a run with a critic."""
+    """Names where the critic starts: `policy` is the policy's own model with a fresh
+    head; else a Hugging Face model directory, a saved critic, or a run with a
+    critic."""
     trunk: Literal["own", "shared", "lora"] = "own"
-    """Whose backbone the head reads: one of its own, the policy's, which it then trains
-    along, or adapters on the policy's, which stays as it is (extra `lora`)."""
+    """Selects the backbone that the head reads: one of its own; the policy's, which it
+    then trains along; or adapters on the policy's, which stays as it is (extra
+    `lora`)."""
     output: Literal["sigmoid", "linear", "categorical"] = "sigmoid"
-    """Bounded with soft cross-entropy, unbounded with squared error, or bins over the
-    range of rewards with cross-entropy to a smoothed target (HL-Gauss)."""
+    """Selects the output: bounded with soft cross-entropy, unbounded with squared
+    error, or bins over the range of rewards with cross-entropy to a smoothed target
+    (HL-Gauss)."""
     num_bins: Annotated[int, Field(ge=2)] = 51
-    """Bins of the categorical output."""
+    """Sets the number of bins of the categorical output."""
     bin_sigma: Annotated[float, Field(gt=0)] = 0.75
-    """Deviation of the categorical target, in bins."""
+    """Sets the standard deviation of the categorical target, in bins."""
     value_clip: Annotated[float, Field(gt=0)] | None = None
-    """Largest move of a linear output that its loss counts, reward units."""
+    """Limits the move of a linear output in its loss, in reward units; none sets no
+    limit."""
     initial_value: float | None = None
-    """What a fresh head says of everything; none is the middle of the rewards."""
+    """Sets what a fresh head predicts of every prefix, in reward units; none takes the
+    middle of the rewards."""
     reward_low: float = 0.0
-    """Smallest reward; with `reward_high` it rescales what the critic learns."""
+    """Sets the smallest reward; with `reward_high` it rescales what the critic
+    learns."""
     reward_high: float = 1.0
-    """Largest reward."""
+    """Sets the largest reward."""
     template: str = ""
-    """The critic's own prompt, which may show what the policy is not shown: a text with
-    {prompt} and {answer}. Empty shows the policy's prompt."""
+    """Shows the critic its own prompt, which may hold what the policy is not shown: a
+    text with {prompt} and {answer}. Empty shows the policy's prompt."""
     learning_rate: Annotated[float, Field(gt=0)] = 5e-6
-    """Of its AdamW."""
+    """Sets the learning rate of the critic's AdamW."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decoupled, per unit of learning rate."""
+    """Decays the critic's weights, decoupled, per unit of learning rate."""
     max_gradient_norm: Annotated[float, Field(gt=0)] | None = 1.0
-    """L2 norm that its gradients are clipped to."""
+    """Clips the critic's gradient to this L2 norm; none clips nothing."""
     warmup_steps: Annotated[int, Field(ge=0)] = 10
-    """First steps of the run in which the critic alone learns (value pretraining under
-    the frozen policy); of a shared trunk, its head alone."""
+    """Counts the first steps of the run, in which the critic alone learns (value
+    pretraining under the frozen policy); of a shared trunk, its head alone."""
     warmup_epochs: Positive = 1
-    """Passes over the batch in each of those."""
+    """Goes over the batch this many times in each warm-up step."""
     num_epochs: Positive = 1
-    """Passes over the batch in every later step."""
+    """Goes over the batch this many times in every later step."""
     num_minibatches: Positive = 1
-    """Optimizer steps a pass; must not exceed the rollouts of a step."""
+    """Divides a pass into this many optimizer steps; it must not exceed the rollouts of
+    a step."""
     freeze_attention: bool = False
     """Trains everything but the attention of the critic's backbone."""
     max_prefixes: Positive | None = None
-    """Prefixes of a rollout that are trained on, well apart; none takes all."""
+    """Trains on at most this many prefixes of a rollout, well apart; none takes all."""
     deviation_floor: Annotated[float, Field(gt=0)] | None = None
-    """Weighs a prompt's loss by 1 / max(deviation of its rewards, this); none weighs
-    all alike."""
+    """Divides a prompt's loss by max(standard deviation of its rewards, this); none
+    weighs all alike."""
     lora_rank: Positive = 8
-    """Rank of the adapters."""
+    """Sets the rank of the adapters."""
     lora_alpha: Annotated[float, Field(gt=0)] = 16.0
-    """Scale of the adapters, over their rank."""
+    """Scales the adapters by this value over their rank."""
 
     @model_validator(mode="after")
     def _keys_fit_one_another(self) -> "ValueHeadConfig":

@@ -13,25 +13,26 @@ class PromptedConfig(BaseConfig):
 
     kind: Literal["prompted"] = "prompted"
     template: str = "instruction"
-    """How it is asked: `instruction` in words, for chat models; `compact` and
-    `compact_progress` as the packaged model was taught; or a TOML file of one's own,
-    see docs/ac2.md."""
+    """Selects how the critic is asked: `instruction` in words, for chat models;
+    `compact` and `compact_progress` as the packaged model was taught; or a TOML file of
+    one's own, see docs/ac2.md."""
     readout: Literal["greedy", "expectation"] = "greedy"
-    """The grid value that is written greedily, or the mean over the grid by the
+    """Reads the grid value that is written greedily, or the mean over the grid by the
     probability of each value."""
     reference: Literal["none", "bank", "source"] = "source"
-    """What it is shown: nothing; a passing completion of the bank; or that of the very
+    """Shows the critic nothing; a passing completion of the bank; or that of the very
     rollout that a prefix is from, where it passed, and the bank's otherwise."""
     both_prompts: bool = True
     """Trains a prefix that has a reference with it and without it, half each."""
     weights: Literal["tied", "separate"] = "tied"
-    """The policy's weights, or a copy of them that learns apart."""
+    """Uses the policy's weights, or a copy of them that learns apart."""
     learning_rate: Annotated[float, Field(gt=0)] = 2.83e-6
-    """Of its AdamW, at the start; the policy's weights too are moved by it."""
+    """Sets the start rate of the critic's AdamW, which moves the policy's weights too
+    where they are tied."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decoupled, per unit of learning rate."""
+    """Decays the weights, decoupled, by this share per unit of learning rate."""
     max_gradient_norm: Annotated[float, Field(gt=0)] | None = 0.2
-    """L2 norm that its gradients are clipped to."""
+    """Clips the critic's gradient to this L2 norm; none clips nothing."""
 
     @model_validator(mode="after")
     def _keys_are_read(self) -> "PromptedConfig":
@@ -45,14 +46,15 @@ class HeadConfig(ValueHeadConfig):
 
     kind: Literal["value_head"] = "value_head"
     trunk: Literal["own", "shared", "lora"] = "shared"
-    """Whose backbone the head reads: one of its own, the policy's, which it then trains
-    along, or adapters on the policy's, which stays as it is (extra `lora`)."""
+    """Selects the backbone that the head reads: one of its own; the policy's, which it
+    then trains along; or adapters on the policy's, which stays as it is (extra
+    `lora`)."""
     learning_rate: Annotated[float, Field(gt=0)] = 2.83e-6
-    """Of its AdamW, at the start."""
+    """Sets the start rate of the critic's AdamW."""
     max_gradient_norm: Annotated[float, Field(gt=0)] | None = 0.2
-    """L2 norm that its gradients are clipped to."""
+    """Clips the critic's gradient to this L2 norm; none clips nothing."""
     warmup_steps: Annotated[int, Field(ge=0)] = 0
-    """Refused here: no rollout is stopped before the critic is trusted."""
+    """Is refused here, because no rollout is stopped before the critic is trusted."""
 
     @model_validator(mode="after")
     def _whole_rollouts_are_not_read(self) -> "HeadConfig":

@@ -22,11 +22,11 @@ class WalkConfig(BaseTaskConfig):
 
     name: Literal["walk"] = "walk"
     split: Literal["easy", "hard", "very_hard"] = "hard"
-    """Start success 20-35%, 5-8% or about 1%."""
+    """Selects problems by their start success: 20-35%, 5-8% or about 1%."""
     reward: Literal["success", "progress"] = "success"
-    """1 for the goal, or the share of the way made good."""
+    """Pays 1 for reaching the goal (`success`), or the share of the way covered."""
     num_moves: Annotated[int, Field(ge=1, le=40)] = 20
-    """Budget of moves; a move is three tokens."""
+    """Limits a walk, in moves; a move is three tokens."""
 
     @property
     def completion_tokens(self) -> int:
@@ -39,9 +39,9 @@ class ChainConfig(BaseTaskConfig):
 
     name: Literal["chain"] = "chain"
     split: Literal["easy", "hard", "very_hard"] = "hard"
-    """Start success 20-35%, 5-8% or about 1%."""
+    """Selects problems by their start success: 20-35%, 5-8% or about 1%."""
     num_steps: Annotated[int, Field(ge=4, le=24)] = 12
-    """Operations in a chain; a step is seven tokens."""
+    """Counts the operations of a chain; a step is seven tokens."""
 
     @property
     def completion_tokens(self) -> int:
@@ -53,20 +53,21 @@ class VerifierConfig(BaseTaskConfig):
     """How completions to a user's own problems are scored."""
 
     verifier: Literal["exact", "math", "function"] = "math"
-    """The answer as text, the answer as mathematics, or `reward_function`."""
+    """Compares the answer as text or as mathematics, or calls `reward_function`."""
     answer_in: Literal["box", "box_or_label", "box_or_text"] | None = None
-    """Where a completion says its answer: in the last `\\boxed{}`; there, or after the
+    """Says where a completion answers: in the last `\\boxed{}`; there, or after the
     last `answer:`; or, without a box, in the whole completion. None takes `box` for
     `math` and `box_or_text` for `exact`."""
     answer_tag: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$|^$")] = ""
     """A completion with a whole `<tag>...</tag>` behind its thinking has answered, and
     is judged wherever it is stopped; empty takes a `\\boxed{}`."""
     reward_function: str = ""
-    """`module:function`, called as reward(completion, problem) -> float | None."""
+    """Names a `module:function`, called as reward(completion, problem) -> float |
+    None."""
     verifier_timeout_s: Annotated[float, Field(gt=0)] = 5.0
-    """Seconds that one completion may take."""
+    """Limits the time that one completion may take, in seconds."""
     verifier_workers: Annotated[int, Field(ge=1)] = 2
-    """Processes that verify side by side."""
+    """Verifies in this many processes side by side."""
 
     @model_validator(mode="after")
     def _function_is_named_where_it_is_used(self) -> "VerifierConfig":
@@ -83,26 +84,26 @@ class RowsConfig(VerifierConfig):
     """What data sets with columns have in common."""
 
     prompt_column: str | None = None
-    """Column with the question as text; by default `prompt`."""
+    """Names the column with the question as text; by default `prompt`."""
     messages_column: str | None = None
-    """Column with a list of {role, content}, in place of a prompt."""
+    """Names the column with a list of {role, content}, in place of a prompt."""
     answer_column: str | None = None
-    """Column with the gold answer; by default `answer` where there is one."""
+    """Names the column with the gold answer; by default `answer` where there is one."""
     id_column: str | None = None
-    """Column with a unique id; by default `id`, else the row number."""
+    """Names the column with a unique id; by default `id`, else the row number."""
     metadata_columns: tuple[str, ...] = ()
-    """Columns that a reward function reads from `problem.metadata`; an empty list keeps
-    all that have no other meaning."""
+    """Names the columns that a reward function reads from `problem.metadata`; an empty
+    list keeps all that have no other meaning."""
     on_bad_row: Literal["stop", "skip"] = "stop"
-    """A malformed row ends the run with its number and reason, or is counted."""
+    """Stops at a malformed row with its number and reason, or skips and counts it."""
     held_out: Annotated[int, Field(ge=1)] | None = 64
-    """Problems kept for evaluation where no split is named for it, the last ones; none
-    evaluates on all and trains on all."""
+    """Keeps this many problems, the last ones, for evaluation where no split is named
+    for it; none trains and evaluates on all."""
     train_split: str | None = None
-    """Rows to train on, by the data's split; none takes the split `train` of a hub data
-    set, and of a file all that are not evaluated on."""
+    """Names the split to train on; none takes the split `train` of a hub data set, and
+    of a file all rows that are not evaluated on."""
     evaluation_split: str | None = None
-    """Rows to evaluate on, by the data's split; none holds some out."""
+    """Names the split to evaluate on; none keeps `held_out` problems for it."""
 
 
 class JsonlConfig(RowsConfig):
@@ -110,9 +111,9 @@ class JsonlConfig(RowsConfig):
 
     name: Literal["jsonl"] = "jsonl"
     path: Path
-    """The file; a relative path starts at the working directory."""
+    """Names the file; a relative path starts at the working directory."""
     split_column: str | None = None
-    """Column that says which split a row belongs to."""
+    """Names the column that says which split a row belongs to."""
 
 
 class HubConfig(RowsConfig):
@@ -120,9 +121,9 @@ class HubConfig(RowsConfig):
 
     name: Literal["hub"] = "hub"
     path: str
-    """A folder, a parquet file, or a name of the hub."""
+    """Names a folder, a parquet file, or a data set of the hub."""
     subset: str | None = None
-    """Configuration of a data set that has several, e.g. `main`."""
+    """Names the configuration of a data set that has several, e.g. `main`."""
 
 
 class ReasoningGymConfig(BaseTaskConfig):
@@ -130,15 +131,15 @@ class ReasoningGymConfig(BaseTaskConfig):
 
     name: Literal["reasoning_gym"] = "reasoning_gym"
     data_set: str
-    """Its name there, e.g. `leg_counting`."""
+    """Names a data set of reasoning-gym, e.g. `leg_counting`."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Passed to the data set, e.g. difficulty."""
+    """Passes these arguments to the data set, e.g. its difficulty."""
     num_problems: Annotated[int, Field(ge=2)] = 512
-    """Generated, the held-out ones included."""
+    """Generates this many problems, the held-out ones included."""
     held_out: Annotated[int, Field(ge=1)] = 64
-    """Problems kept for evaluation."""
+    """Keeps this many problems for evaluation."""
     data_seed: int = 0
-    """Of the generated problems."""
+    """Seeds the generation of problems."""
 
 
 class ImoAnswerBenchConfig(VerifierConfig):
@@ -146,9 +147,9 @@ class ImoAnswerBenchConfig(VerifierConfig):
 
     name: Literal["imo_answerbench"] = "imo_answerbench"
     path: Path
-    """The CSV file."""
+    """Names the CSV file."""
     held_out: Annotated[int, Field(ge=1)] | None = None
-    """Problems kept for evaluation; none evaluates on all and trains on all."""
+    """Keeps this many problems for evaluation; none trains and evaluates on all."""
 
 
 TaskConfig = Annotated[
