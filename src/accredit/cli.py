@@ -33,8 +33,8 @@ class Train:
     """Trains a policy from a recipe, or continues a run exactly."""
 
     recipe: Annotated[Positional[Path | None], shown("RECIPE")] = None
-    """Names a TOML recipe. Further words override keys: --learner.learning_rate
-    1e-4."""
+    """Names a TOML file, or a recipe that `accredit recipes` lists. Further words
+    override keys: --learner.learning_rate 1e-4."""
     resume: Annotated[Path | None, shown("RUN")] = None
     """Continues this run from its newest whole checkpoint."""
     dry_run: Annotated[bool, FlagCreatePairsOff] = False
@@ -52,9 +52,11 @@ class Eval:
     """Evaluates a model: mean@k, pass@k and best@k with 95% intervals."""
 
     model: Annotated[Positional[str], arg(metavar="MODEL")]
-    """A model directory, a run, or `packaged`. Keys may follow it: --task.split easy."""
+    """Names a model directory, a run, or `packaged`. Keys may follow, as
+    --task.split easy."""
     task: Annotated[str | None, shown("TASK")] = None
-    """Names a task, as `accredit tasks` lists them."""
+    """Names a task, as `accredit tasks` lists them; a run without it is evaluated on
+    its own, as during its training."""
     recipe: Annotated[Path | None, shown("RECIPE")] = None
     """Takes task and settings from this recipe."""
     json: Annotated[bool, FlagCreatePairsOff] = False
@@ -124,20 +126,37 @@ class Tasks:
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
-        from accredit.commands import tasks
+        from accredit.command.algorithms import tasks
 
         return tasks(self.task, overrides)
 
 
 @dataclass(frozen=True)
 class Algorithms:
-    """Lists the algorithms, their rule and their paper."""
+    """Lists the algorithms and their papers, or the rule and all keys of one."""
+
+    algorithm: Annotated[Positional[str | None], shown("ALGORITHM")] = None
+    """Prints the rule and the keys of this algorithm."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
-        from accredit.commands import algorithms
+        from accredit.command.algorithms import algorithms
 
-        return algorithms(overrides)
+        return algorithms(self.algorithm, overrides)
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """Lists the recipes that come with the library, or prints one to be copied."""
+
+    recipe: Annotated[Positional[str | None], shown("RECIPE")] = None
+    """Prints this recipe as it stands in its file."""
+
+    def __call__(self, overrides: Sequence[str]) -> int:
+        """Runs the command."""
+        from accredit.command.recipes import recipes
+
+        return recipes(self.recipe, overrides)
 
 
 @dataclass(frozen=True)
@@ -178,12 +197,23 @@ Command = Union[  # noqa: UP007 - tyro reads subcommands from a Union
     Annotated[Calibrate, subcommand("calibrate")],
     Annotated[Tasks, subcommand("tasks")],
     Annotated[Algorithms, subcommand("algorithms")],
+    Annotated[Recipes, subcommand("recipes")],
     Annotated[Lab, subcommand("lab")],
     Annotated[Doctor, subcommand("doctor")],
 ]
 
 
-NAMES = ("train", "eval", "report", "calibrate", "tasks", "algorithms", "lab", "doctor")
+NAMES = (
+    "train",
+    "eval",
+    "report",
+    "calibrate",
+    "tasks",
+    "algorithms",
+    "recipes",
+    "lab",
+    "doctor",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -3,20 +3,15 @@
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any
 
 from accredit.config import (
     RecipeError,
     RunConfig,
     load_recipe,
     nearest,
-    recipe_from,
     union_members,
-    with_overrides,
 )
-from accredit.folders import CHECKPOINTS, MODEL_FOLDER
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +30,9 @@ def train(
         )
     if dry_run and recipe is None:
         raise RecipeError("--dry-run needs a recipe, got --resume")
-    config = None if recipe is None else load_recipe(recipe, overrides)
+    from accredit.command.recipes import recipe_path
+
+    config = None if recipe is None else load_recipe(recipe_path(recipe), overrides)
     if config is not None and dry_run:
         print(json.dumps(config.model_dump(mode="json"), indent=2))
         return DONE
@@ -61,7 +58,10 @@ def evaluate(
     overrides: Sequence[str],
 ) -> int:
     """Evaluates one model and prints the scores."""
-    config = evaluation_recipe(model, task, recipe, overrides)
+    from accredit.command.evaluation import asked_evaluation
+
+    asked = asked_evaluation(model, task, recipe, overrides)
+    config = asked.config
     from accredit.algorithms.configs import RLOOConfig
     from accredit.assembly import assemble
     from accredit.session import evaluate as evaluated
@@ -80,45 +80,8 @@ def evaluate(
     if as_json:
         print(json.dumps(row))
         return DONE
-    console().print(score_table(row, f"{model} on {config.task.name}"))
+    console().print(score_table(row, asked.title))
     return DONE
-
-
-def evaluation_recipe(
-    model: str, task: str | None, recipe: Path | None, overrides: Sequence[str]
-) -> RunConfig:
-    """The recipe of an evaluation: all problems, unless told otherwise.
-
-    A user's own rows are then all evaluated, none held back for a training.
-    """
-    if (task is None) == (recipe is None):
-        raise RecipeError(
-            "eval needs --task NAME or --recipe FILE, got "
-            f"{'neither' if task is None else 'both'}"
-        )
-    # Quoted, so that a folder called 2024 or none stays text.
-    words = ["--model.path", json.dumps(model_folder(model)), *overrides]
-    if recipe is not None:
-        return load_recipe(recipe, words)
-    require_task(str(task))
-    section: dict[str, Any] = {"name": task}
-    if task in ("jsonl", "hub"):
-        section["held_out"] = None
-    content = {"task": section, "evaluation": {"max_problems": 1_000_000}}
-    return recipe_from(with_overrides(content, words), "command line")
-
-
-def model_folder(model: str) -> str:
-    """A run's newest checkpoint stands for the run."""
-    if not (Path(model) / "recipe.json").is_file():
-        return model
-    checkpoints = Path(model) / CHECKPOINTS
-    from accredit.learner.checkpoint import latest_checkpoint
-
-    newest = latest_checkpoint(checkpoints)
-    if newest is None:
-        raise RecipeError(f"a run needs a whole checkpoint, got none in {checkpoints}")
-    return str(newest / MODEL_FOLDER)
 
 
 def report(runs: Sequence[Path], overrides: Sequence[str]) -> int:
@@ -183,42 +146,6 @@ def calibrate(
     if plot is not None:
         print(f"plot: {plot}")
     return DONE
-
-
-def tasks(task: str | None, overrides: Sequence[str]) -> int:
-    """Prints the tasks and their keys, or those of one."""
-    refuse(overrides)
-    if task is not None:
-        require_task(task)
-    for member in union_members(RunConfig.model_fields["task"]):
-        if task in (None, member.model_fields["name"].default):
-            console().print(key_table(member))
-    return DONE
-
-
-def algorithms(overrides: Sequence[str]) -> int:
-    """Prints the algorithms: name, first line and paper of each file."""
-    refuse(overrides)
-    from rich.table import Table
-
-    table = Table("name", "", "paper", box=None)
-    for member in union_members(RunConfig.model_fields["algorithm"]):
-        name = member.model_fields["name"].default
-        table.add_row(f"[bold]{name}[/bold]", *algorithm_header(name))
-    console().print(table)
-    print("rules, defaults and deviations: docs/algorithms.md")
-    return DONE
-
-
-def algorithm_header(name: str) -> tuple[str, str]:
-    """Title and arXiv id from the head of an algorithm's file, unimported."""
-    import ast
-    import re
-
-    path = Path(__file__).parent / "algorithms" / f"{name}.py"
-    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    papers = re.findall(r"arXiv:(\d{4}\.\d{5})", text)
-    return text.partition("\n")[0], f"arXiv:{papers[0]}" if papers else ""
 
 
 def lab(
@@ -295,42 +222,12 @@ def task_names() -> list[str]:
     return [member.model_fields["name"].default for member in members]
 
 
-def key_table(model: type[BaseModel]) -> "Table":
-    """Keys of one section with defaults and meaning."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    fields = model.model_fields
-    name = fields["name"].default
-    title = f"[bold]{name}[/bold]  {(model.__doc__ or '').strip()}"
-    table = Table("key", "default", "", box=None, title=title, title_justify="left")
-    for key, field in fields.items():
-        if key != "name":
-            default = "required" if field.is_required() else default_text(field)
-            meaning = choices_text(field) + (field.description or "")
-            table.add_row(f"  {key}", escape(default), escape(meaning))
-    return table
-
-
-def choices_text(field: Any) -> str:
-    """`one of easy, hard: ` where a key takes one of a few words."""
-    arguments = get_args(field.annotation)
-    kinds = [field.annotation, *arguments]
-    words = [w for kind in kinds if get_origin(kind) is Literal for w in get_args(kind)]
-    return f"one of {', '.join(map(str, words))}: " if words else ""
-
-
-def default_text(field: Any) -> str:
-    """A default as TOML would write it, or `none`."""
-    value = field.get_default(call_default_factory=True)
-    return "none" if value is None else json.dumps(value, default=str)
-
-
 def score_table(row: dict[str, Any], title: str) -> "Table":
     """Scores with their intervals, then counts."""
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table("", "value", "95% interval", box=None, title=title)
+    table = Table("", "value", "95% interval", box=None, title=Text(title))
     for key in scored(row):
         value, low, high = row[key], row.get(f"{key}_low"), row.get(f"{key}_high")
         interval = "" if low is None else f"{low:.3f} .. {high:.3f}"
