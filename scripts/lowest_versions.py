@@ -1,4 +1,4 @@
-"""Prints the lowest version of each dependency that pyproject.toml allows, a pin a line.
+"""Prints the lowest version that pyproject.toml allows of each dependency, as pins.
 
     python scripts/lowest_versions.py > build/lowest/lowest.txt
 
