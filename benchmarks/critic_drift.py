@@ -8,7 +8,7 @@ differences between siblings, so what matters is how v_i of stopped siblings mov
 their exact values *within* a group; what a gate measures is the error of the prefix.
 Both are told in two spans of steps, for several learning rates of the critic on tied
 weights and on weights of its own. Writes benchmarks/results/critic_drift.json and
-prints the table of docs/ac2.md.
+prints the table of docs/ac2-results.md.
 """
 
 import argparse

@@ -14,7 +14,7 @@ Each run is a file, benchmarks/results/headline_ac2/<split>/<run>.json, written 
 its end; what is there is not run again. Several processes may share the work: who has
 a run holds its .lock. `--only summary` reads what is there, writes
 benchmarks/results/headline_ac2.json and docs/images/headline_ac2.png, and prints the
-tables of docs/ac2.md; how ratios are made is said in `headline_tables.py`.
+tables of docs/ac2-results.md; how ratios are made is said in `headline_tables.py`.
 """
 
 import argparse

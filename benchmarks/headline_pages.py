@@ -63,7 +63,7 @@ def summarise(folder: Path) -> None:
 
 
 def print_tables(runs: Sequence[Content], found: Summary) -> None:
-    """All tables of docs/ac2.md."""
+    """All tables of docs/ac2-results.md."""
     for split, entries in found.items():
         mine = [run for run in runs if run["split"] == split]
         print(f"\n## {split}\n\n{source(mine)}\n")

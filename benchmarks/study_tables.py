@@ -1,4 +1,4 @@
-"""Prints the tables of docs/pact.md and docs/credit.md, and draws their figures.
+"""Prints the tables of docs/pact-results.md and docs/credit.md; draws their figures.
 
     python benchmarks/study_tables.py
 

@@ -4,6 +4,8 @@ import ast
 import importlib.util
 import json
 import re
+import runpy
+import shlex
 import string
 import tomllib
 from itertools import pairwise
@@ -14,10 +16,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from accredit.cli import NAMES
 from accredit.config import RunConfig, recipe_from, union_members
+from commanding import called
+from tiny_models import tiny_qwen3
 
 ROOT = Path(__file__).parents[1]
-NAMES = ["recipes.md", "algorithms.md"]
+WRITTEN = ["recipes.md", "algorithms.md"]
 PAGES_WITH_LINKS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -35,10 +40,10 @@ def page(name: str) -> str:
     return (ROOT / "docs" / name).read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", WRITTEN)
 def test_the_page_is_what_the_script_writes_now(name, make_docs):
     texts = {path.name: text for path, text in make_docs.pages().items()}
-    assert texts.keys() == set(NAMES)
+    assert texts.keys() == set(WRITTEN)
     assert page(name) == texts[name], "run python scripts/make_docs.py"
 
 
@@ -180,3 +185,75 @@ def test_the_comment_of_every_key_and_option_is_a_sentence():
 )
 def test_a_comment_without_a_verb_is_found(text):
     assert not is_a_sentence(text)
+
+
+# README
+
+
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+README = (ROOT / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+SHORT = ("--steps", "1", "--sampling.max_new_tokens", "8", "--evaluation.samples", "1")
+"""What makes the README's run short; a resumed run may change only some of it."""
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a line of a shell, its comment left out."""
+    return shlex.split(line, comments=True)
+
+
+@pytest.mark.slow
+def test_the_readmes_snippets_run_in_the_order_they_stand(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    tiny_qwen3(tmp_path / "models" / "qwen3-0.6b")
+    named = iter(re.findall(r"^`([\w.]+)`[^\n]*:\n\n```", README, re.MULTILINE))
+    ran = []
+    for language, text in BLOCKS:
+        if language in ("json", "toml"):
+            Path(next(named)).write_text(text * (20 if language == "json" else 1))
+        elif language == "python":
+            Path("snippet.py").write_text(text)
+            runpy.run_path("snippet.py")
+            ran.append("python")
+        else:
+            for line in filter(None, map(words_of, text.splitlines())):
+                if line[0] == "accredit":
+                    ran.append(line[1])
+                    ends_well(capsys, line[1:])
+                else:
+                    assert line[0] == "make" and f"\n{line[1]}: " in MAKEFILE
+    assert list(named) == []
+    assert ran == ["train", "train", "train", "eval", "python"]
+    assert {p.name for p in Path("runs").iterdir()} == {"mine", "short"}
+
+
+def ends_well(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    """Calls the command, on a small budget where it trains anew."""
+    if words[0] == "train" and "--resume" not in words:
+        words = [*words, *SHORT]
+    code, _, told = called(capsys, *words)
+    assert code == 0, (words, told)
+
+
+def test_the_readme_names_every_command_and_says_what_it_is_in_few_lines():
+    for name in NAMES:
+        assert re.search(rf"`(accredit )?{name}\b", README), name
+    assert len(README.splitlines()) <= 140
+    for word in ("TRL", "verl", "float32", "one GPU", "not ahead of tuned GRPO"):
+        assert word in README
+
+
+def test_the_readmes_recipe_is_within_ten_keys():
+    (recipe,) = [text for language, text in BLOCKS if language == "toml"]
+    sections = tomllib.loads(recipe)
+    keys = [k for part in sections.values() if isinstance(part, dict) for k in part]
+    assert len(keys) <= 10
+    config = recipe_from(sections, "README.md")
+    assert config.task.held_out + config.algorithm.prompts_per_step <= 20
+
+
+def test_the_readmes_count_of_algorithms_is_right():
+    number = len(union_members(RunConfig.model_fields["algorithm"]))
+    assert f"has {number} algorithms" in " ".join(README.split())
