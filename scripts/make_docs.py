@@ -31,12 +31,12 @@ RECIPES_OPENING = """\
 *Written by `scripts/make_docs.py` from the code; edit that, not this page.*
 
 A recipe is a TOML file that says everything about a run. Every key has a default but
-for the few marked *required*, so a recipe names only what it wants otherwise. Nothing
-else decides what a run does. The run writes its recipe, with every default filled in,
-to `recipe.json` in its own folder, and `accredit train` and `accredit eval --recipe`
-take that file as well.
+for those marked *required*. The run writes its recipe, with every default filled in, to
+`recipe.json` in its folder, and `accredit train` and `accredit eval --recipe` take that
+file as well. `accredit recipes` lists the packaged ones; [README](../README.md) has a
+first one of your own.
 
-## A complete example
+## Own columns and an own reward
 
 Problems in `problems.jsonl`, one object a line:
 
@@ -53,8 +53,6 @@ zero:
 def near_the_end(completion, problem):
     return float(problem.answer in completion[-20:])
 ```
-
-The recipe `mine.toml`:
 
 ```toml
 name = "mine"
@@ -77,23 +75,9 @@ name = "rloo"
 prompts_per_step = 16
 group_size = 8
 
-[sampling]
-max_new_tokens = 512
-
 [learner]
 learning_rate = 1e-6
 warmup_steps = 10
-
-[evaluation]
-every = 25
-samples = 4
-```
-
-```bash
-accredit train mine.toml --dry-run     # is it valid, and what does it resolve to?
-accredit train mine.toml               # writes runs/mine
-accredit train --resume runs/mine      # continues exactly where it stopped
-accredit eval runs/mine --recipe mine.toml
 ```
 
 ## A critic
@@ -137,10 +121,10 @@ resumed run may only change `steps`, `threads`, `trackers`, `engine` and `checkp
 
 ## Mistakes
 
-An unknown key is an error that names the nearest known one, a value of another kind
-or out of range one that says what must hold. Both end with code 2 and one line,
-before a model is loaded. What can be wrong with files (rows, columns, a model
-directory, a reward function that does not import) is told before anything is sampled.
+A mistake ends the command with code 2 and one line: an unknown key names the nearest
+known one, a value says what must hold. Keys and values are checked before a model is
+loaded, files (rows, columns, a model directory, a reward function) before anything is
+sampled.
 
 ## Keys
 """
@@ -151,11 +135,9 @@ ALGORITHMS_OPENING = """\
 *Written by `scripts/make_docs.py` from the heads of the files in
 `src/accredit/algorithms/`; edit those, not this page.*
 
-Every algorithm is three choices and an order: who estimates the value of a prefix,
-how credit is dealt from it, and which loss spends it. They share one step (roll out,
-verify, value, credit, update) and differ in the parts below, where R is the verified
-reward, A the advantage, rho the ratio of the current policy to the one at the start
-of the update, and J what is minimised.
+All algorithms share one step (roll out, verify, value, credit, update) and differ in the
+parts below. R is the verified reward, A the advantage, rho the ratio of the current
+policy to the one at the start of the update, and J what is minimised.
 
 What holds for all of them:
 

@@ -1,4 +1,4 @@
-"""Critic-first reinforcement learning of language models.
+"""Reinforcement learning of language models with critics that are measured.
 
 `accredit train walk_grpo` is the short way in; `accredit.train("walk_grpo")` does the
 same from Python. A name of `__all__` is imported when it is first asked for.

@@ -15,9 +15,10 @@ from tyro.conf import FlagCreatePairsOff, Positional, arg, subcommand
 
 DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 130
 DESCRIPTION = """\
-Critic-first reinforcement learning of language models.
+Reinforcement learning of language models with critics that are measured.
 
-docs/recipes.md lists every key that --dotted.words can override.
+--dotted.words override the keys of a recipe: see accredit algorithms NAME,
+accredit tasks NAME and docs/recipes.md.
 
 Exit codes: 0 done, 1 the run failed, 2 a mistake in what was asked,
 130 stopped by Ctrl-C, with a checkpoint written once a step is done."""
