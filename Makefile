@@ -92,7 +92,8 @@ test-lowest: ## run some tests with the lowest versions that pyproject.toml allo
 	@$(LOWEST)/bin/python $(PIP_INSTALL) --requirement $(LOWEST)/lowest.txt
 	@$(LOWEST)/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
-	  $(LOWEST)/bin/python -m pytest -n $(WORKERS) $(LOWEST_TESTS)
+	  $(LOWEST)/bin/python -m pytest -n $(WORKERS) -o addopts='-q --timeout=240' \
+	  -W ignore::DeprecationWarning $(LOWEST_TESTS)
 
 lint: setup-dev ## check style, format and types
 	$(VENV)/bin/ruff check

@@ -135,8 +135,8 @@ ALGORITHMS_OPENING = """\
 *Written by `scripts/make_docs.py` from the heads of the files in
 `src/accredit/algorithms/`; edit those, not this page.*
 
-All algorithms share one step (roll out, verify, value, credit, update) and differ in the
-parts below. R is the verified reward, A the advantage, rho the ratio of the current
+All algorithms share one step (roll out, verify, value, credit, update) and differ in
+the parts below. R is the verified reward, A the advantage, rho the ratio of the current
 policy to the one at the start of the update, and J what is minimised.
 
 What holds for all of them:

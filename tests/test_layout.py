@@ -121,6 +121,13 @@ def test_the_lowest_version_of_a_requirement(line: str, expected: str):
     assert lowest_versions().lowest(Requirement(line)) == expected
 
 
+def test_the_lowest_versions_run_tests_that_exist():
+    assigned = re.search(r"^LOWEST_TESTS := ((?:.*\\\n)*.*)$", text("Makefile"), re.M)
+    assert assigned is not None
+    paths = assigned[1].replace("\\\n", " ").split()
+    assert len(paths) > 4 and all((ROOT / path).exists() for path in paths)
+
+
 @pytest.mark.parametrize("line", ["numpy", "numpy<3", "numpy>1", "numpy>=2,>=2.1"])
 def test_a_requirement_without_one_lower_bound_is_refused(line: str):
     with pytest.raises(ValueError, match="must have one lower bound"):

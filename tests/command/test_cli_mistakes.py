@@ -64,7 +64,7 @@ def refused(result):
         ),
         (["report", "nowhere"], "report needs the folder of a run, got nowhere"),
         (["tasks", "--all", "1"], "this command takes no '--all'; see --help"),
-        (["algorithms", "grpo"], "this command takes no 'grpo'; see --help"),
+        (["algorithms", "grpo", "x"], "this command takes no 'x'; see --help"),
         (["doctor", "now"], "this command takes no 'now'; see --help"),
     ],
     ids=str,
