@@ -18,7 +18,7 @@ from accredit.verification.readings import (
     Relation,
     Rounded,
 )
-from accredit.verification.regions import solutions
+from accredit.verification.regions import solutions, unknown
 from accredit.verification.values import equal, factor_between
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
@@ -37,7 +37,9 @@ def equal_readings(gold: Reading, answer: Reading) -> bool:
     if isinstance(gold, Labelled) or isinstance(answer, Labelled):
         return _equal_labelled(gold, answer)
     if isinstance(gold, Relation) and isinstance(answer, Relation):
-        return _equal_relations(gold, answer) or _equal_regions(gold, answer)
+        return _equal_relations(gold, answer) or (
+            unknown(gold) == unknown(answer) and _equal_regions(gold, answer)
+        )
     if isinstance(gold, Relation) or isinstance(answer, Relation):
         return _equal_regions(gold, answer)
     if isinstance(gold, Numeral) or isinstance(answer, Numeral):
@@ -51,8 +53,19 @@ def equal_readings(gold: Reading, answer: Reading) -> bool:
     if isinstance(gold, Region) or isinstance(answer, Region):
         return _equal_regions(gold, answer)
     if isinstance(gold, Collection) or isinstance(answer, Collection):
-        return _equal_collections(gold, answer)
+        joined = _is_condition(gold) != _is_condition(answer)
+        compared = _equal_regions if joined else _equal_collections
+        return compared(gold, answer)
     return _equal_quantities(gold, answer)
+
+
+def _is_condition(reading: Reading) -> bool:
+    """Whether it is several inequalities joined by a word."""
+    return (
+        isinstance(reading, Collection)
+        and reading.joined in ("and", "or")
+        and all(isinstance(item, Relation) for item in reading.items)
+    )
 
 
 def _is_near(rounded: Rounded) -> bool:
@@ -80,9 +93,17 @@ def _equal_labelled(gold: Reading, answer: Reading) -> bool:
     if isinstance(gold, Labelled) and isinstance(answer, Labelled):
         return False
     if isinstance(gold, Labelled):
-        return equal_readings(gold.body, answer)
+        return _names_no_other(gold, answer) and equal_readings(gold.body, answer)
     assert isinstance(answer, Labelled)
-    return equal_readings(gold, answer.body)
+    return _names_no_other(answer, gold) and equal_readings(gold, answer.body)
+
+
+def _names_no_other(labelled: Labelled, other: Reading) -> bool:
+    """False for a relation in another variable than the label."""
+    if not isinstance(other, Relation):
+        return True
+    name = re.sub(r"[\\{} ]", "", labelled.label)
+    return name == re.sub(r"[\\{} ]", "", str(unknown(other)))
 
 
 def _as_relation(reading: Reading) -> Relation | None:

@@ -44,7 +44,7 @@ def factors(run: str, alone: bool) -> list[str] | None:
         return None
     if run.isupper():
         return [run]
-    if len(run) == 2 and (run.islower() or (run[0].isupper() and not alone)):
+    if len(run) == 2 and (run.islower() or not alone):
         return list(run)
     if run.islower() and _is_product(run):
         return list(run)

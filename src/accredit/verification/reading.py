@@ -5,6 +5,7 @@ that `(0, 0)` stays a pair and `0,1` two numbers; what is left is one expression
 is read to its last token or refused.
 """
 
+import contextlib
 import re
 from collections.abc import Sequence
 from itertools import pairwise
@@ -295,8 +296,8 @@ def _measured(
 ) -> Quantity:
     product: Quantity | None = None
     if measure is not None and not measure.is_certain:
-        value, is_decimal = expression(tokens, sign)
-        product = Quantity(value, is_decimal)
+        with contextlib.suppress(Unreadable):
+            product = Quantity(*expression(tokens, sign))
     value, is_decimal = expression(tokens[:end], sign)
     if isinstance(value, MatrixBase) and measure is not None:
         raise Unreadable("a matrix with a unit")

@@ -1,6 +1,7 @@
 """Sets of real numbers: named ones, intervals, unions, where inequalities hold."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import sympy
 from sympy import Symbol
@@ -26,6 +27,7 @@ _NAMED = {
     "N": sympy.S.Naturals,
     "C": sympy.S.Complexes,
 }
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _HOLDS = {
     "<": sympy.Lt,
     "<=": sympy.Le,
@@ -121,27 +123,42 @@ def _holding(relation: Relation) -> sympy.Set | None:
         return None
     if any(sign not in _HOLDS for sign in relation.signs):
         return None
-    # f(x) in 0 < f(x) < 1 is one unknown, whatever x is.
-    applied = set().union(*(side.atoms(AppliedUndef) for side in sides))
-    names = applied or set().union(*(side.free_symbols for side in sides))
-    if len(names) != 1:
+    name = unknown(relation)
+    if name is None:
         return None
     variable = Symbol("x", real=True)
-    name = names.pop()
     sides = [side.subs(name, variable) for side in sides]
     if set().union(*(side.free_symbols for side in sides)) != {variable}:
         return None
     pairs = zip(relation.signs, sides, sides[1:], strict=False)
+    parts = [_where(sign, left, right, variable) for sign, left, right in pairs]
+    sets = [part for part in parts if part is not None]
+    return sympy.Intersection(*sets) if len(sets) == len(parts) else None
+
+
+def unknown(relation: Relation) -> sympy.Basic | None:
+    """The one variable of a relation, or f(x) in 0 < f(x) < 1, whatever x is."""
+    sides = [side.value for side in relation.sides]
+    applied = set().union(*(side.atoms(AppliedUndef) for side in sides))
+    names = applied or set().union(*(side.free_symbols for side in sides))
+    return names.pop() if len(names) == 1 else None
+
+
+def _where(sign: str, left: Any, right: Any, variable: Symbol) -> sympy.Set | None:
+    if right == variable and left.is_number:
+        left, right, sign = right, left, _MIRRORED.get(sign, sign)
+    if left == variable and right.is_number and right.is_extended_real:
+        # Solving takes sympy a hundred times as long as writing down what is solved.
+        if sign == "!=":
+            return sympy.Complement(sympy.S.Reals, sympy.FiniteSet(right))
+        is_open = len(sign) == 1
+        if sign[0] == "<":
+            return sympy.Interval(-sympy.oo, right, True, is_open)
+        return sympy.Interval(right, sympy.oo, is_open, True)
     try:
-        parts = [_HOLDS[sign](left, right) for sign, left, right in pairs]
-        sets = [
-            part.as_set() if part not in (True, False) else _all_or_none(bool(part))
-            for part in parts
-        ]
+        part = _HOLDS[sign](left, right)
+        if part in (True, False):
+            return sympy.S.Reals if part else sympy.S.EmptySet
+        return part.as_set()
     except (NotImplementedError, TypeError, ValueError):
         return None
-    return sympy.Intersection(*sets)
-
-
-def _all_or_none(holds: bool) -> sympy.Set:
-    return sympy.S.Reals if holds else sympy.S.EmptySet

@@ -259,6 +259,7 @@ def spelled(tokens: Sequence[Token]) -> str:
     Spaces count between two words and between two numbers only: 4 5 is not 45.
     """
     pieces: list[str] = []
+    tokens = _without_lone_braces(tokens)
     for place, token in enumerate(tokens):
         before = tokens[place - 1] if place else None
         if before is not None and (
@@ -269,6 +270,17 @@ def spelled(tokens: Sequence[Token]) -> str:
             pieces.append(" ")
         pieces.append(folded(token))
     return "".join(pieces)
+
+
+def _without_lone_braces(tokens: Sequence[Token]) -> list[Token]:
+    """`x^{2}` as `x^2`: braces around one token say nothing but where it ends."""
+    kept: list[Token] = []
+    for token in tokens:
+        if token.text == "}" and len(kept) > 1 and kept[-2].text == "{":
+            del kept[-2]
+        else:
+            kept.append(token)
+    return kept
 
 
 def spelling(text: str) -> str:

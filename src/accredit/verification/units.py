@@ -120,8 +120,8 @@ def unit(tokens: Sequence[Token]) -> Unit | None:
         if found is None:
             return None
         is_noun = is_noun or token.text not in _KNOWN
-        single = token.kind is Kind.WORD and len(token.text) == 1
-        is_certain = is_certain and not single
+        if place == 1:
+            is_certain = token.kind is not Kind.WORD or len(token.text) > 1
         power, place = _power(tokens, place)
         for name, value, exponent in found:
             total = sign * exponent * power * prefix

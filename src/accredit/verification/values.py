@@ -128,7 +128,10 @@ def factor_between(gold: Expr, answer: Expr) -> int:
     ratio: Any = None
     agreed = 0
     for a, b in _sampled(gold, answer):
-        if abs(a) < mpmath.mpf(10) ** -20 or abs(b) < mpmath.mpf(10) ** -20:
+        zeros = [abs(side) < mpmath.mpf(10) ** -20 for side in (a, b)]
+        if all(zeros):
+            continue
+        if any(zeros):
             return 0
         ratio = a / b if ratio is None else ratio
         if not _close(a / b, ratio, _SAMPLE_CLOSE_DIGITS - 5, False):
