@@ -8,14 +8,14 @@ is read to its last token or refused.
 import contextlib
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import sympy
 from sympy import MatrixBase
 
 from accredit.verification.arithmetic import DEGREE, Unreadable
-from accredit.verification.brackets import enclosed, split
-from accredit.verification.expressions import expression
+from accredit.verification.brackets import depth_change, enclosed, split
+from accredit.verification.expressions import MAX_DEPTH, expression
 from accredit.verification.labels import label
 from accredit.verification.readings import (
     Collection,
@@ -60,6 +60,8 @@ def read_tokens(tokens: Sequence[Token]) -> Reading:
     """`read` of what is tokenized already."""
     if not tokens:
         raise Unreadable("it is empty")
+    if max(accumulate(map(depth_change, tokens))) > MAX_DEPTH:
+        raise Unreadable("it is nested too deep")
     semicolons, _ = split(tokens, _is_semicolon)
     if len(semicolons) > 1 and any(len(_listed(p)[0]) > 1 for p in semicolons):
         groups = [_list_of(part) for part in semicolons if part]

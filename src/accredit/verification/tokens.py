@@ -273,10 +273,14 @@ def spelled(tokens: Sequence[Token]) -> str:
 
 
 def _without_lone_braces(tokens: Sequence[Token]) -> list[Token]:
-    """`x^{2}` as `x^2`: braces around one token say nothing but where it ends."""
+    r"""`x^{2}` as `x^2`: braces around one sign say nothing.
+
+    Those around more do: `\frac{1}{23}` is not `\frac{1}23`.
+    """
     kept: list[Token] = []
     for token in tokens:
-        if token.text == "}" and len(kept) > 1 and kept[-2].text == "{":
+        closes = token.text == "}" and len(kept) > 1 and kept[-2].text == "{"
+        if closes and (len(kept[-1].text) == 1 or kept[-1].kind is Kind.COMMAND):
             del kept[-2]
         else:
             kept.append(token)
