@@ -166,7 +166,7 @@ SIGNS = [*"0123456789xy^_{}()/+-*√²½:,. ", r"\sqrt", r"\frac", r"\cdot "]
 NEAR = st.lists(st.sampled_from(SIGNS), min_size=1, max_size=7).map("".join)
 
 
-def value_of(digits: str) -> sympy.Rational | None:
+def value_of(digits: str) -> sympy.Expr | None:
     """What a text is that nobody can read in two ways: digits with a point."""
     whole, _, part = digits.partition(".")
     is_plain = (whole + part).isascii() and whole.isdigit() and (part or "0").isdigit()

@@ -4,6 +4,7 @@ Runs inside a killable worker. How terms, factors and powers are put together is
 `expressions`' business; it fills in the abstract methods.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from accredit.verification.arithmetic import DEGREE, Unreadable, binomial, power
 from accredit.verification.names import CONSTANTS, FUNCTIONS, GREEK, TRIGONOMETRIC
 from accredit.verification.tokens import Kind, Token, spelled
 
+_DERIVATIVE = re.compile(r"\{d[^}]*\}\{d[a-z]")
 _MATRICES = frozenset(("matrix", "pmatrix", "bmatrix", "smallmatrix", "array"))
 FENCES = {
     r"\lfloor": (r"\rfloor", sympy.floor),
@@ -149,6 +151,9 @@ class Commands(ABC):
         if token.text in (r"\sqrt", r"\radical"):
             return self._root()
         if token.text == r"\frac":
+            texts = [token.text for token in self.tokens[self.place :]]
+            if _DERIVATIVE.match("".join(texts[:20])):
+                raise Unreadable("a derivative has no value here")
             top, bottom = self._fraction_arguments()
             return top / bottom
         if token.text == r"\binom":

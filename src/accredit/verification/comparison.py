@@ -82,6 +82,10 @@ def _is_near(rounded: Rounded) -> bool:
 
 
 def _equal_labelled(gold: Reading, answer: Reading) -> bool:
+    if isinstance(gold, Collection) or isinstance(answer, Collection):
+        gold, answer = _spread(gold), _spread(answer)
+        if isinstance(gold, Collection) and isinstance(answer, Collection):
+            return _equal_collections(gold, answer)
     if isinstance(gold, Labelled) and isinstance(answer, Labelled):
         if gold.label == answer.label:
             return equal_readings(gold.body, answer.body)
@@ -96,6 +100,17 @@ def _equal_labelled(gold: Reading, answer: Reading) -> bool:
         return _names_no_other(gold, answer) and equal_readings(gold.body, answer)
     assert isinstance(answer, Labelled)
     return _names_no_other(answer, gold) and equal_readings(gold, answer.body)
+
+
+def _spread(reading: Reading) -> Reading:
+    """`(x,y)=(2,3)` as `x=2, y=3`."""
+    if not isinstance(reading, Labelled) or not isinstance(reading.body, Collection):
+        return reading
+    names, items = reading.parts, reading.body.items
+    if reading.body.brackets != "()" or len(names) != len(items):
+        return reading
+    pairs = zip(names, items, strict=True)
+    return Collection("", tuple(Labelled(name, (), item) for name, item in pairs))
 
 
 def _names_no_other(labelled: Labelled, other: Reading) -> bool:

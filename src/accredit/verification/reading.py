@@ -16,7 +16,7 @@ from sympy import MatrixBase
 from accredit.verification.arithmetic import DEGREE, Unreadable
 from accredit.verification.brackets import depth_change, enclosed, split
 from accredit.verification.expressions import MAX_DEPTH, expression
-from accredit.verification.labels import label
+from accredit.verification.naming import label
 from accredit.verification.readings import (
     Collection,
     Labelled,
@@ -164,7 +164,7 @@ def _equation(sides: list[list[Token]]) -> Reading:
             equation = Relation((_side(sides[0]), bodies[-1]), ("=",))
         except Unreadable:
             equation = None
-    return Labelled(name.text, name.letters, bodies[-1], equation)
+    return Labelled(name.text, name.letters, bodies[-1], name.parts, equation)
 
 
 def _check_consistent(sides: Sequence[Quantity]) -> None:

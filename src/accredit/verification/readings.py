@@ -71,6 +71,8 @@ class Labelled:
     letters: tuple[str, ...]
     """The variables of a function's label."""
     body: "Reading"
+    parts: tuple[str, ...] = ()
+    """The names in a tuple of them."""
     equation: Relation | None = None
     """The same as a relation, where the label has a value of its own."""
 

@@ -25,6 +25,7 @@ _ANNOUNCED = re.compile(
     r"^(?:the\s+)?(?:final\s+)?answer\b(?:\s+is\b)?\s*:?\s*(?=\S)",
     re.IGNORECASE,
 )
+_HALF_DAY = re.compile(r"(?<=\d)\s*([ap])\.\s?m\b\.?", re.IGNORECASE)
 _THOUSANDS_COMMA = re.compile(r"(?<=\d)\s*(?:\{\s*,\s*\}|,\s*\\!)\s*(?=\d{3})")
 _THIN_SPACE = re.compile(r"(?<=\d)\\[,!]\s*(?=\d{3}(?!\d))")
 _DELIMITERS = re.compile(r"(?<!\\)\\[()\[\]]|(?<!\\)\$")
@@ -91,7 +92,7 @@ def tokenize(text: str) -> list[Token]:
 def _prepared(text: str) -> str:
     text = written_out(without_lone_surrogates(text).replace(_JOIN, " ")).strip()
     text = _EMPHASIS.sub(r"\2", text)
-    text = _ANNOUNCED.sub("", text).strip()
+    text = _HALF_DAY.sub(r" \1m", _ANNOUNCED.sub("", text)).strip()
     text = _THIN_SPACE.sub(_JOIN, _THOUSANDS_COMMA.sub(_JOIN, text))
     return _ENVIRONMENTS.sub(" ", _without_delimiters(text))
 

@@ -19,6 +19,8 @@ class Label:
 
     text: str
     letters: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    """The names in a tuple of them."""
 
 
 def label(tokens: Sequence[Token]) -> Label | None:
@@ -29,8 +31,10 @@ def label(tokens: Sequence[Token]) -> Label | None:
     if inside is not None:
         parts = split(inside[0], lambda token: token.text in (",", ";"))[0]
         plain = tokens[0].text == "(" and len(parts) > 1
-        named = plain and all(label(part) is not None for part in parts)
-        return Label(spelled(tokens)) if named else None
+        names = [name.text for name in map(label, parts) if name is not None]
+        if not plain or len(names) < len(parts):
+            return None
+        return Label(spelled(tokens), parts=tuple(names))
     ratio = split(tokens, lambda token: token.text in (":", "/"))[0]
     if len(ratio) > 1 or tokens[0].text == r"\frac":
         parts = ratio if len(ratio) > 1 else _fraction(tokens)
@@ -68,6 +72,8 @@ def _is_phrase(tokens: Sequence[Token]) -> bool:
 
 def _name(tokens: Sequence[Token]) -> Label | None:
     """One letter or a run of capitals with its index and its arguments."""
+    if [token.text for token in tokens[:2]] == ["m", r"\angle"]:
+        return _name(tokens[1:])
     place = 1 if tokens[0].text in _MARKS else 0
     if place and len(tokens) > 3 and tokens[1].text == "{" and tokens[-1].text == "}":
         return Label(spelled(tokens)) if label(tokens[2:-1]) else None
