@@ -138,7 +138,7 @@ def is_finite(*values: sympy.Expr) -> bool:
     return not any(value.has(sympy.nan, sympy.zoo, sympy.oo) for value in values)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(EXPRESSIONS, EXPRESSIONS, st.integers(0, 8))
 def test_what_sympy_tells_apart_is_never_equal(
     gold: Written, answer: Written, notations: int
@@ -150,7 +150,7 @@ def test_what_sympy_tells_apart_is_never_equal(
     assert not (claimed and far), texts
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(EXPRESSIONS, st.integers(0, 8))
 def test_one_expression_is_equal_in_all_notations(
     written: Written, notations: int

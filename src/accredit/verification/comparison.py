@@ -23,7 +23,7 @@ from accredit.verification.values import equal, factor_between
 
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "!=": "!="}
 _SETS = (r"\{\}", "{}")
-_NEAR = Rational(1, 20)
+_MAX_PLACES = 30
 
 
 def equal_readings(gold: Reading, answer: Reading) -> bool:
@@ -69,16 +69,20 @@ def _is_condition(reading: Reading) -> bool:
 
 
 def _is_near(rounded: Rounded) -> bool:
-    """Whether the two sides of an approximation can be about one number."""
+    r"""Whether an approximation is a rounding: `41 \approx 42` is two answers."""
     exact, about = rounded.exact, rounded.about
     if isinstance(exact, Labelled):
         exact = exact.body
     if not (isinstance(exact, Quantity) and isinstance(about, Quantity)):
         return False
-    values = (exact.value, about.value)
-    if not all(isinstance(v, Expr) and v.is_real for v in values):
+    number, rounding = exact.value, about.value
+    if not (isinstance(number, Expr) and number.is_real):
         return False
-    return bool(abs(values[0] - values[1]) <= _NEAR * abs(values[0]))
+    if not isinstance(rounding, Rational):
+        return False
+    places = (n for n in range(_MAX_PLACES) if (rounding * 10**n).is_integer)
+    place = next(places, None)
+    return place is not None and bool(abs(number - rounding) * 10**place * 2 <= 1)
 
 
 def _equal_labelled(gold: Reading, answer: Reading) -> bool:

@@ -3,8 +3,11 @@
 Standard library only.
 """
 
-from accredit.verification.tokens import SHORT_WORDS
-
+_SHORT_WORDS = """
+if is or and for all odd the of no any not are to an be yes one two six ten at in it on
+as so we he me my us up do go by am pm
+"""
+SHORT_WORDS = frozenset(_SHORT_WORDS.split())
 _FUNCTION_WORDS = """
 arcsin arccos arctan asin acos atan sinh cosh tanh log ln lg exp sqrt cbrt abs floor
 ceil max min

@@ -155,6 +155,9 @@ def _where(sign: str, left: Any, right: Any, variable: Symbol) -> sympy.Set | No
         if sign[0] == "<":
             return sympy.Interval(-sympy.oo, right, True, is_open)
         return sympy.Interval(right, sympy.oo, is_open, True)
+    # Others may take sympy for ever.
+    if not (_is_algebraic(left) and _is_algebraic(right)):
+        return None
     try:
         part = _HOLDS[sign](left, right)
         if part in (True, False):
@@ -162,3 +165,7 @@ def _where(sign: str, left: Any, right: Any, variable: Symbol) -> sympy.Set | No
         return part.as_set()
     except (NotImplementedError, TypeError, ValueError):
         return None
+
+
+def _is_algebraic(value: Any) -> bool:
+    return value.atoms(sympy.Function) == value.atoms(sympy.Abs)

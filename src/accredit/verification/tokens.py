@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from accredit.text import without_lone_surrogates
+from accredit.verification.names import factors
 from accredit.verification.signs import SYNONYMS, written_out
 
 MAX_ANSWER_CHARACTERS = 2000
@@ -45,11 +46,6 @@ _TOKEN = re.compile(
     r"|(?P<sym>\.\.\.|<=|>=|!=|\*\*|.)",
     re.DOTALL,
 )
-_SHORT_WORDS = """
-if is or and for all odd the of no any not are to an be yes one two six ten at in it on
-as so we he me my us up do go by am pm
-"""
-SHORT_WORDS = frozenset(_SHORT_WORDS.split())
 
 
 class Kind(StrEnum):
@@ -247,9 +243,8 @@ def _degrees(tokens: list[Token]) -> list[Token]:
 
 
 def folded(token: Token) -> str:
-    """A word without its case; single letters and pairs of capitals keep theirs."""
-    is_word = token.is_letters and len(token.text) > 1
-    if is_word and (len(token.text) > 2 or token.text.lower() in SHORT_WORDS):
+    """A word without its case; names and products keep theirs: AB, ABC, xy."""
+    if token.is_letters and factors(token.text.lower(), alone=True) is None:
         return token.text.casefold()
     return token.text
 

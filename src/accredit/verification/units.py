@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from accredit.verification.names import CONSTANTS, FUNCTIONS, GREEK
-from accredit.verification.tokens import SHORT_WORDS, Kind, Token
+from accredit.verification.names import CONSTANTS, FUNCTIONS, GREEK, SHORT_WORDS
+from accredit.verification.tokens import Kind, Token
 
 _TABLE = """
 length 1 m meter metre meters metres

@@ -173,7 +173,8 @@ def _points(gold: Expr, answer: Expr) -> Iterator[Point]:
         *[lambda: Fraction(draw.randrange(11, 89), 89)] * 3,
         *[lambda: -Fraction(draw.randrange(101, 499), 97)] * 2,
         *[lambda: draw.choice((-1, 1)) * Fraction(draw.randrange(51, 299), 83)] * 3,
-        *[lambda: Fraction(draw.randrange(3, 14))] * 6,
+        *[lambda: Fraction(draw.randrange(3, 14))] * 4,
+        *[lambda: Fraction(draw.randrange(14, 60))] * 3,
     ]
     for kind in kinds:
         yield {name: _positive(name, kind()) for name in names}
