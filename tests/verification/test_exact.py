@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from accredit.types import StopReason
 from accredit.verification.boxed import last_box
 from accredit.verification.exact import ExactVerifier
@@ -44,3 +46,16 @@ def test_b168_a_lone_surrogate_is_compared_as_its_replacement(item: Callable) ->
     """Case B168."""
     verdict = ExactVerifier().verify([item("a\ufffdb", "a\ud835b")])[0]
     assert verdict.reward == 1
+
+
+@pytest.mark.parametrize(
+    "completion", ["", "\x00", "a\ud835b", "9" * 100_000, r"\boxed{", r"\boxed{}", "No"]
+)
+def test_every_answer_to_a_gold_answer_is_0_or_1(
+    item: Callable, completion: str
+) -> None:
+    wrong, right = ExactVerifier().verify(
+        [item("Yes", completion), item("Yes", completion + r"\boxed{Yes}")]
+    )
+    assert (wrong.reward, right.reward) == (0, 1)
+    assert wrong.reason

@@ -15,7 +15,7 @@ from accredit.types import StopReason
 from accredit.verification.boxed import box_or_label
 from accredit.verification.comparing import FACTORY
 from accredit.verification.math import MathVerifier
-from accredit.verification.pool import Pool, Task
+from accredit.verification.pool import Failure, Outcome, Pool, Task
 
 ANSWERBENCH = Path(__file__).parents[3] / "shared" / "data" / "imo_answerbench_v2.csv"
 TOWER = r"\dfrac{5^{\left(5^{\left(5^{\left(5^5\right)}\right)} - 4\right)} - 5}{16}"
@@ -61,12 +61,37 @@ def test_nothing_to_score_is_none_with_a_reason(
         [
             item("3", r"\boxed{3}", StopReason.FAILURE),
             item(None, r"\boxed{3}"),
-            item("odd n", r"\boxed{3}"),
+            item("$$", r"\boxed{3}"),
             item("3", r"\boxed{3}", StopReason.LENGTH),
         ]
     )
     assert [verdict.reward for verdict in verdicts] == [None, None, None, 1]
     assert all(verdict.reason for verdict in verdicts[:3])
+
+
+@pytest.mark.parametrize(
+    ("gold", "right", "wrong"),
+    [
+        ("Monday", "monday", "Tuesday"),
+        ("Yes", r"\text{yes}", "No"),
+        ("Smith", "**Smith**", "Smyth"),
+        ("3:30 pm", "3:30 PM", "3:30 am"),
+        (r"1,2,\ldots,9", "1,2,...,9", "1,2,9"),
+        ("x>3", "3<x", "x^2"),
+        ("odd n", "odd $n$", "even n"),
+        ("7", "7.0", r"7 \unknown"),
+        ("7", "7 m", "seven"),
+        ("(0,1)", "0<x<1", r"\begin{cases} 0 \\ 1 \end{cases}"),
+        ("x" * 3000, "x" * 3000, "y"),
+    ],
+)
+def test_what_cannot_be_told_is_0_and_no_escape(
+    verifier: MathVerifier, item: Callable, gold: str, right: str, wrong: str
+) -> None:
+    items = [item(gold, rf"\boxed{{{text}}}") for text in (right, wrong)]
+    verdicts = verifier.verify(items)
+    assert [verdict.reward for verdict in verdicts] == [1, 0]
+    assert verdicts[1].reason
 
 
 def test_b122_a_power_tower_is_0_within_six_seconds(
@@ -78,9 +103,7 @@ def test_b122_a_power_tower_is_0_within_six_seconds(
         [item("3", rf"\boxed{{{TOWER}}}"), item(TOWER, r"\boxed{3}")]
     )
     assert time.monotonic() - started < 6.0
-    assert verdicts[0].reward == 0
-    assert verdicts[0].reason == "the answer took longer than 4 s"
-    assert verdicts[1].reward is None
+    assert [verdict.reward for verdict in verdicts] == [0, 0]
     assert verifier.verify([item("3", r"\boxed{6/2}")])[0].reward == 1
 
 
@@ -99,35 +122,86 @@ def test_b123_a_right_answer_scores_1_in_a_thread(
     assert rewards == [1.0]
 
 
+FAULTY = """
+import os, time
+
+def comparer():
+    return call
+
+def call(milestone, gold, answer):
+    if gold == "fatal":
+        os._exit(9)
+    if gold == "endless":
+        time.sleep(60)
+    milestone("gold read")
+    if answer == "hang":
+        time.sleep(60)
+    if answer == "die":
+        os._exit(9)
+    if answer == "eat":
+        raise SystemExit("no memory is left")
+    return {"equal": answer == "14/2", "reason": "by a stand-in"}
+"""
+
+
+@pytest.fixture
+def faulty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MathVerifier]:
+    """One whose checker hangs or ends at certain texts."""
+    (tmp_path / "faulty.py").write_text(FAULTY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("accredit.verification.math.FACTORY", "faulty:comparer")
+    made = MathVerifier(num_workers=1, timeout_s=1.0)
+    yield made
+    made.close()
+
+
 def test_b126_a_hanging_simplify_is_0_at_the_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, item: Callable
+    faulty: MathVerifier, item: Callable
 ) -> None:
     """Case B126."""
-    (tmp_path / "hanging.py").write_text(
-        "import time\n"
-        "import accredit.verification.equivalence as equivalence\n"
-        "from accredit.verification.comparing import comparer as real\n"
-        "def comparer():\n"
-        "    call = real()\n"
-        "    equivalence.verify = lambda *_, **__: time.sleep(60)\n"
-        "    return call\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr("accredit.verification.math.FACTORY", "hanging:comparer")
-    stubbed = MathVerifier(num_workers=1, timeout_s=1.0)
-    verdict = stubbed.verify([item(r"\sin^2 x", r"\boxed{1-\cos^2 x}")])[0]
-    stubbed.close()
+    verdict = faulty.verify([item("7", r"\boxed{hang}")])[0]
     assert verdict.reward == 0.0
     assert verdict.reason == "the answer took longer than 1 s"
 
 
-def test_a_killed_worker_is_none_and_replaced(item: Callable) -> None:
-    verifier = MathVerifier(num_workers=1)
-    assert verifier.verify([item("3", r"\boxed{6/2}")])[0].reward == 1
-    os.kill(verifier._pool.worker_ids()[0], 9)
-    assert verifier.verify([item("3", r"\boxed{9/3}")])[0].reward is None
-    assert verifier.verify([item("3", r"\boxed{9/3}")])[0].reward == 1
-    verifier.close()
+def test_an_answer_that_ends_the_checker_is_0_and_a_gold_answer_none(
+    faulty: MathVerifier, item: Callable
+) -> None:
+    verdicts = faulty.verify(
+        [
+            item("7", r"\boxed{die}"),
+            item("7", r"\boxed{eat}"),
+            item("fatal", r"\boxed{7}"),
+            item("endless", r"\boxed{7}"),
+            item("7", r"\boxed{14/2}"),
+        ]
+    )
+    assert [verdict.reward for verdict in verdicts] == [0, 0, None, None, 1]
+    assert "ended the checker twice" in verdicts[0].reason
+    assert all(verdict.reason for verdict in verdicts[:4])
+
+
+def test_a_worker_that_the_world_kills_is_asked_again(
+    faulty: MathVerifier, item: Callable
+) -> None:
+    assert faulty.verify([item("7", r"\boxed{8}")])[0].reward == 0
+    for answer, reward in (("14/2", 1), ("15/2", 0)):
+        for worker in faulty._pool.worker_ids():
+            os.kill(worker, 9)
+        verdict = faulty.verify([item("7", rf"\boxed{{{answer}}}")])[0]
+        assert (verdict.reward, verdict.reason != "") == (reward, True)
+
+
+def test_a_world_that_kills_every_worker_gives_none(
+    verifier: MathVerifier, item: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killing(calls: list, timeout_s: float) -> list[Outcome]:
+        return [Outcome(None, Failure.CRASH, "the process died") for _ in calls]
+
+    monkeypatch.setattr(verifier._pool, "run", killing)
+    verdict = verifier.verify([item("3", r"\boxed{6/2}")])[0]
+    assert verdict.reward is None
+    assert "the process died" in verdict.reason
 
 
 def test_b135_where_the_answer_is_said_can_be_chosen(item: Callable) -> None:
@@ -176,8 +250,7 @@ def test_400_shuffled_answers_do_not_verify(
     )
     rewards = {p: v.reward for p, v in zip(pairs, verdicts, strict=True)}
     assert {p for p, reward in rewards.items() if reward == 1} == EQUAL_PAIRS
-    assert sum(reward is None for reward in rewards.values()) < 40
-    assert all(reward == 0 for p, reward in rewards.items() if golds[p[0]].isdigit())
+    assert None not in rewards.values()
 
 
 def test_a_worker_imports_no_torch(tmp_path: Path) -> None:

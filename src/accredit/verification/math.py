@@ -6,19 +6,20 @@ from accredit.text import without_lone_surrogates
 from accredit.types import Problem, Rollout, Verdict
 from accredit.verification.boxed import Extraction, last_box
 from accredit.verification.comparing import FACTORY, GOLD_READ
-from accredit.verification.normalize import (
-    MAX_ANSWER_CHARACTERS,
-    spelling,
-)
 from accredit.verification.pool import Failure, Outcome, Pool, Task, plain_environment
 from accredit.verification.screening import unscorable, without_gold
+from accredit.verification.tokens import MAX_ANSWER_CHARACTERS, spelling
+
+_ENDINGS = (Failure.CRASH, Failure.ERROR)
 
 
 class MathVerifier:
-    """Reward 1 for an answer equal to the gold answer, 0 for another or for none.
+    """Reward 1 for an answer equal to the gold answer, 0 for every other or for none.
 
-    None where nobody can tell: a gold answer in prose, a crash, a gold answer that
-    itself takes too long. An *answer* that takes too long is wrong. What counts as
+    An answer that cannot be read, or that makes the checker hang or die while the gold
+    answer alone does not, is wrong; gold answers that are no mathematics are compared
+    as text. None is for failures of the world: no gold answer, or one that is empty or
+    cannot be evaluated in time, and workers that die or do not start. What counts as
     equal is in `equivalence`; answers spelled like the gold one need no worker.
     """
 
@@ -68,11 +69,45 @@ class MathVerifier:
     def _answered(
         self, questions: list[tuple[str, str]]
     ) -> dict[tuple[str, str], Verdict]:
-        outcomes = self._pool.run(questions, self._timeout_s)
-        return {
-            question: self._verdict(outcome)
-            for question, outcome in zip(questions, outcomes, strict=True)
+        outcomes = self._outcomes(questions)
+        verdicts = {
+            question: self._verdict(outcome) for question, outcome in outcomes.items()
         }
+        ended = [q for q, outcome in outcomes.items() if outcome.failure in _ENDINGS]
+        return verdicts | self._asked_again(ended)
+
+    def _outcomes(
+        self, questions: list[tuple[str, str]]
+    ) -> dict[tuple[str, str], Outcome]:
+        outcomes = self._pool.run(questions, self._timeout_s)
+        return dict(zip(questions, outcomes, strict=True))
+
+    def _asked_again(
+        self, questions: list[tuple[str, str]]
+    ) -> dict[tuple[str, str], Verdict]:
+        """Verdicts where a worker ended: by the gold answer, the answer or the world.
+
+        An answer is blamed where the gold answer alone is checked at once and the two
+        together end a second worker behind the gold answer.
+        """
+        golds = [(gold, gold) for gold, _ in dict.fromkeys(questions)]
+        alone = self._outcomes(list(dict.fromkeys(golds)))
+        checked = [q for q in questions if alone[q[0], q[0]].failure is None]
+        again = self._outcomes(checked)
+        verdicts = {
+            question: self._verdict(alone[question[0], question[0]])
+            for question in questions
+            if question not in again
+        }
+        for question, outcome in again.items():
+            blamed = outcome.failure in _ENDINGS and outcome.milestone == GOLD_READ
+            story = f"the answer ended the checker twice ({outcome.detail})"
+            verdicts[question] = (
+                Verdict(0.0, without_lone_surrogates(story))
+                if blamed
+                else self._verdict(outcome)
+            )
+        return verdicts
 
     def _verdict(self, outcome: Outcome) -> Verdict:
         if outcome.failure is Failure.TIMEOUT and outcome.milestone == GOLD_READ:
@@ -96,9 +131,8 @@ def _obvious_verdict(gold: str, answer: str | None) -> Verdict | None:
     if gold.strip() == answer.strip():
         return Verdict(1.0)
     if len(gold) > MAX_ANSWER_CHARACTERS:
-        return Verdict(None, f"the gold answer has {len(gold)} characters")
+        return Verdict(0.0, f"not the gold answer's text of {len(gold)} characters")
     if len(answer) > MAX_ANSWER_CHARACTERS:
         return Verdict(0.0, f"the answer has {len(answer)} characters")
-    if spelling(gold) == spelling(answer):
-        return Verdict(1.0)
-    return None
+    spelled = spelling(gold)
+    return Verdict(1.0) if spelled and spelled == spelling(answer) else None

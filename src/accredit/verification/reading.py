@@ -1,235 +1,313 @@
-r"""An answer's text as structure: quantities, lists, intervals, relations.
+r"""An answer's tokens as structure: quantities, lists, intervals, relations, labels.
 
-Runs inside a killable worker, because parsing can hang. Brackets, commas and relation
-signs are split here, so that `(0, 0)` stays a pair and `0,1` two numbers; what is left
-is one expression, which math-verify's LaTeX parser must read to its last character.
+Runs inside a killable worker. Brackets, commas and relation signs are split here, so
+that `(0, 0)` stays a pair and `0,1` two numbers; what is left is one expression, which
+is read to its last token or refused.
 """
 
+import contextlib
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 import sympy
-from latex2sympy2_extended import latex2sympy
-from latex2sympy2_extended.latex2sympy2 import ConversionConfig
-from sympy import Basic, MatrixBase
+from sympy import MatrixBase
 
-from accredit.verification.normalize import MAX_ANSWER_CHARACTERS, normalized
-
-Value = Basic | MatrixBase
-
-_CONVERSION = ConversionConfig(lowercase_symbols=False)
-_OPENING = {"(": ")", "[": "]", r"\{": r"\}"}
-_TOKENS = re.compile(
-    r"\\\{|\\\}|\\[a-zA-Z]+|\\.|<=|>=|!=|[()\[\]{},;=<>]|[^\\()\[\]{},;=<>!]+|!"
+from accredit.verification.arithmetic import DEGREE, Unreadable
+from accredit.verification.brackets import depth_change, enclosed, split
+from accredit.verification.expressions import MAX_DEPTH, expression
+from accredit.verification.naming import label
+from accredit.verification.readings import (
+    Collection,
+    Labelled,
+    Numeral,
+    Quantity,
+    Ratio,
+    Reading,
+    Region,
+    Relation,
+    Rounded,
 )
-_SIGNS = {
+from accredit.verification.regions import SET_SIGNS, named_set, region, solutions
+from accredit.verification.tokens import Kind, Token, tokenize
+from accredit.verification.units import CURRENCIES, Unit, unit, unit_start
+from accredit.verification.values import equal
+
+SIGNS = {
     "=": "=",
     "<": "<",
     ">": ">",
-    "<=": "<=",
-    ">=": ">=",
-    "!=": "!=",
     r"\leq": "<=",
     r"\geq": ">=",
     r"\neq": "!=",
+    r"\approx": "~",
+    r"\in": "in",
 }
-_JOINING_WORD = re.compile(r",?\s+(?:and|or)\s+")
-_LABEL = re.compile(
-    r"(?P<label>[A-Za-z](?:_(?:\w|\{\w+\}))?(?:\([A-Za-z](?:,\s*[A-Za-z])*\))?"
-    r"|\\[a-z]+(?:_(?:\w|\{\w+\}))?|\([A-Za-z](?:_(?:\w|\{\w+\}))?(?:,\s*[A-Za-z](?:_(?:\w|\{\w+\}))?)+\))"
-    r"\s*(?:=|\\in(?![a-zA-Z]))\s*(?P<rest>.+)"
-)
-_SHORT_WORDS = (
-    "if|is|or|and|for|all|odd|the|of|no|any|not|are|to|an|be|yes|one|two|six|ten|lcm|"
-    "cm|mm|km|kg|mg|ml|hr|ft|mph|kmh|km/h|m/s"
-)
-_WORD = re.compile(rf"(?<![a-zA-Z\\])(?:[a-zA-Z]{{4,}}|(?:{_SHORT_WORDS}))(?![a-zA-Z])")
-_ENVIRONMENT = re.compile(r"\\(?:begin|end)\{[a-zA-Z]*matrix\}")
-_UNIT = re.compile(
-    r"(?P<value>.*[\d}])\s*(?:\\unit\{(?P<text>[a-zA-Z ]+)\}"
-    rf"|\s(?P<plain>[a-zA-Z]{{4,}}|(?:{_SHORT_WORDS}))(?:\^\{{?[23]\}}?)?)"
-)
-_UNSUPPORTED = re.compile(
-    r"!!|\\(?:[cl]?dots|underbrace|equiv|pmod|bmod|mod|mid|approx|gcd|lcm|begin\{cases\})"
-    r"(?![a-zA-Z])|\.\.\.|…|'|\\prime"
-)
-_SPLIT_NUMBER = re.compile(r"\d\s+\d")
+_JOINERS = ("and", "or")
+_WORDS_OF_BASES = {"two": 2, "three": 3, "eight": 8, "ten": 10, "sixteen": 16}
 
 
-class Unreadable(Exception):
-    """The text is not an answer this module can read; the message says why."""
-
-
-class Unsupported(Unreadable):
-    """The text may well be mathematics, but in notation that is not compared."""
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """One expression, with what was written around it."""
-
-    text: str
-    label: str
-    value: Value
-    percent: bool
-    unit: str
-
-
-@dataclass(frozen=True)
-class Relation:
-    """Operands and the signs between them: `0<x<1` has three and two."""
-
-    text: str
-    operands: tuple[Value, ...]
-    operand_texts: tuple[str, ...]
-    signs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Collection:
-    """Several readings, and how they were put together."""
-
-    text: str
-    label: str
-    brackets: str
-    r"""One of "()", "[]", "(]", "[)", `\{\}`; `\cup` of a union, "" of a bare list."""
-    items: tuple["Reading", ...]
-
-
-Reading = Quantity | Relation | Collection
-
-
-def read(answer: str) -> Reading:
+def read(text: str) -> Reading:
     """The structure of one answer.
 
     Raises:
-        Unsupported: Notation whose value nobody here can compare.
-        Unreadable: Prose, several quantities, or not well-formed.
+        Unreadable: Prose, unknown notation, or not well-formed.
     """
-    if len(answer) > MAX_ANSWER_CHARACTERS:
-        raise Unreadable(f"it has {len(answer)} characters")
-    text = normalized(answer)
-    if not text:
+    return read_tokens(tokenize(text))
+
+
+def read_tokens(tokens: Sequence[Token]) -> Reading:
+    """`read` of what is tokenized already."""
+    if not tokens:
         raise Unreadable("it is empty")
-    unsupported = _UNSUPPORTED.search(text)
-    if unsupported:
-        raise Unsupported(f"{unsupported[0]} has no value to compare")
-    return _read_list(_JOINING_WORD.sub(", ", text))
+    if max(accumulate(map(depth_change, tokens))) > MAX_DEPTH:
+        raise Unreadable("it is nested too deep")
+    semicolons, _ = split(tokens, _is_semicolon)
+    if len(semicolons) > 1 and any(len(_listed(p)[0]) > 1 for p in semicolons):
+        groups = [_list_of(part) for part in semicolons if part]
+        return Collection("", tuple(groups))
+    return _list_of(tokens)
 
 
-def _read_list(text: str) -> Reading:
-    parts = split(text, (",", ";"))[0]
-    if len(parts) > 1:
-        items = tuple(_read_item(part) for part in parts)
-        if any(isinstance(item, Quantity) and item.unit for item in items):
-            raise Unreadable("it names several quantities")
-        return Collection(text, "", "", items)
-    return _read_item(text)
+def _is_semicolon(token: Token) -> bool:
+    return token.text == ";"
 
 
-def _read_item(text: str) -> Reading:
-    text = text.strip()
-    labelled = _LABEL.fullmatch(text)
-    if not labelled:
-        return _read_unlabelled(text, text, "")
-    sides = split(labelled["rest"], ("=",))[0]
-    label = re.sub(r"\s+", "", labelled["label"])
-    return _read_unlabelled(text, sides[-1].strip(), label)
+def _is_joiner(token: Token) -> bool:
+    return token.text in (",", ";") or (token.is_letters and token.text in _JOINERS)
 
 
-def _read_unlabelled(text: str, body: str, label: str) -> Reading:
-    operands, signs = split(body, tuple(_SIGNS))
-    if signs and not label:
-        values = tuple(expression(operand) for operand in operands)
-        names = tuple(_SIGNS[sign] for sign in signs)
-        return Relation(text, values, tuple(o.strip() for o in operands), names)
-    members = split(body, (r"\cup",))[0]
-    if len(members) > 1:
-        items = tuple(_read_item(member) for member in members)
-        return Collection(text, label, r"\cup", items)
-    enclosed = _enclosed(body)
-    if enclosed is not None:
-        brackets, inner = enclosed
-        parts = split(inner, (",", ";"))[0]
-        if len(parts) > 1 or (brackets == r"\{\}" and inner.strip()):
-            items = tuple(_read_item(part) for part in parts)
-            return Collection(text, label, brackets, items)
-        if brackets == "()":
-            return _read_unlabelled(text, inner.strip(), label)
-    return _read_quantity(text, body, label)
-
-
-def _read_quantity(text: str, body: str, label: str) -> Reading:
-    unit = ""
-    measured = _UNIT.fullmatch(body)
-    if measured:
-        body = measured["value"]
-        unit = (measured["text"] or measured["plain"]).strip().lower()
-    percent = body.endswith(r"\%")
-    value = expression(body.removesuffix(r"\%"))
-    if isinstance(value, sympy.FiniteSet) and r"\pm" in body:
-        items = tuple(
-            Quantity(body, "", member, percent, unit) for member in value.args
-        )
-        return Collection(text, label, "", items)
-    return Quantity(text, label, value, percent, unit)
-
-
-def expression(text: str) -> Value:
-    """The value of one expression, unevaluated where math-verify leaves it so."""
-    word = _WORD.search(_ENVIRONMENT.sub("", text))
-    if word:
-        raise Unreadable(f"{word[0]!r} is a word")
-    if _SPLIT_NUMBER.search(text):
-        raise Unreadable("a space splits a number")
-    try:
-        value = latex2sympy(
-            text.strip(),
-            is_real=True,
-            convert_degrees=False,
-            normalization_config=None,
-            conversion_config=_CONVERSION,
-        )
-    except (MemoryError, OverflowError, RecursionError):
-        raise
-    except Exception as error:
-        raise Unreadable("it is not well-formed LaTeX") from error
-    if not isinstance(value, Basic | MatrixBase):
-        raise Unreadable("it has no value")
-    if value.has(sympy.nan, sympy.zoo):
-        raise Unreadable("it is undefined")
-    return value
-
-
-def split(text: str, separators: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """The parts of `text` between separators outside all brackets, and those."""
-    parts, found, depth = [""], [], 0
-    for token in _TOKENS.findall(text):
-        if token in _OPENING or token == "{":
-            depth += 1
-        elif token in (")", "]", r"\}", "}"):
-            depth -= 1
-        if depth == 0 and token in separators:
-            found.append(token)
-            parts.append("")
+def _listed(tokens: Sequence[Token]) -> tuple[list[list[Token]], str]:
+    """The parts of a list and how the last two are joined; `, and` joins once."""
+    parts, found = split(tokens, _is_joiner)
+    kept = [parts[0]]
+    for sign, part in zip(found, parts[1:], strict=True):
+        if not kept[-1] and sign.text in _JOINERS and len(kept) > 1:
+            kept[-1] = part
         else:
-            parts[-1] += token
-    if depth != 0:
-        raise Unreadable("its brackets do not match")
-    return parts, found
+            kept.append(part)
+    words = {sign.text for sign in found if sign.text in _JOINERS}
+    return kept, words.pop() if len(words) == 1 else ","
 
 
-def _enclosed(text: str) -> tuple[str, str] | None:
-    """The outermost bracket pair and what it holds, where one pair holds it all."""
-    tokens = _TOKENS.findall(text)
-    if len(tokens) < 2 or tokens[0] not in _OPENING:
+def _list_of(tokens: Sequence[Token]) -> Reading:
+    parts, joined = _listed(tokens)
+    if len(parts) == 1:
+        return _item(parts[0])
+    return Collection("", _flat([_item(part) for part in parts]), joined)
+
+
+def _flat(items: Sequence[Reading]) -> tuple[Reading, ...]:
+    r"""The items, with both values of each `\pm` in its place."""
+    flat: list[Reading] = []
+    for item in items:
+        is_pair = isinstance(item, Collection) and item.joined == "±"
+        flat += item.items if is_pair and isinstance(item, Collection) else [item]
+    return tuple(flat)
+
+
+def _item(tokens: Sequence[Token]) -> Reading:
+    if not tokens:
+        raise Unreadable("a part of it is empty")
+    sides, signs = split(tokens, lambda token: token.text in SIGNS)
+    if signs:
+        return _chain(sides, [SIGNS[sign.text] for sign in signs])
+    return _body(tokens)
+
+
+def _chain(sides: list[list[Token]], signs: list[str]) -> Reading:
+    if "~" in signs:
+        return _rounded(sides, signs)
+    name = label(sides[0])
+    if signs == ["in"] and name is not None:
+        return Labelled(name.text, name.letters, _body(sides[1]))
+    if "in" in signs:
+        raise Unreadable("a membership is not a value")
+    if set(signs) == {"="}:
+        return _equation(sides)
+    return Relation(tuple(map(_side, sides)), tuple(signs))
+
+
+def _rounded(sides: list[list[Token]], signs: list[str]) -> Reading:
+    place = signs.index("~")
+    about = _body(sides[-1])
+    if set(signs[place:]) != {"~"}:
+        raise Unreadable("an equation follows an approximation")
+    before, between = sides[: place + 1], signs[:place]
+    if not before[-1]:
+        return about
+    name = label(before[0])
+    if not between and name is not None:
+        return Labelled(name.text, name.letters, about)
+    exact = _chain(before, between) if between else _body(before[0])
+    return Rounded(exact, about)
+
+
+def _equation(sides: list[list[Token]]) -> Reading:
+    name = label(sides[0])
+    if name is None and len(sides) == 2 and label(sides[1]) is not None:
+        sides, name = sides[::-1], label(sides[1])
+    if name is None:
+        values = tuple(map(_side, sides))
+        if any(isinstance(v.value, MatrixBase) or v.value.free_symbols for v in values):
+            return Relation(values, ("=",) * (len(values) - 1))
+        _check_consistent(values)
+        return values[-1]
+    bodies = [_body(side) for side in sides[1:]]
+    if all(isinstance(body, Quantity) for body in bodies):
+        _check_consistent([body for body in bodies if isinstance(body, Quantity)])
+    elif len(bodies) > 1:
+        raise Unreadable("its sides cannot be compared")
+    equation = None
+    if isinstance(bodies[-1], Quantity):
+        try:
+            equation = Relation((_side(sides[0]), bodies[-1]), ("=",))
+        except Unreadable:
+            equation = None
+    return Labelled(name.text, name.letters, bodies[-1], name.parts, equation)
+
+
+def _check_consistent(sides: Sequence[Quantity]) -> None:
+    for left, right in pairwise(sides):
+        same = left.value == right.value
+        if not same and not isinstance(left.value, MatrixBase):
+            decimals = (left.is_decimal, right.is_decimal)
+            same = equal(left.value, right.value, decimals)
+        if not same:
+            raise Unreadable("its sides are not equal")
+
+
+def _side(tokens: Sequence[Token]) -> Quantity:
+    side = _quantity(tokens)
+    if not isinstance(side, Quantity):
+        raise Unreadable("a side of a relation has several values")
+    return side
+
+
+def _body(tokens: Sequence[Token]) -> Reading:
+    if not tokens:
+        raise Unreadable("a part of it is empty")
+    members, found = split(tokens, lambda token: token.text in SET_SIGNS)
+    if found:
+        operands = [_set_of(member) for member in members]
+        return Region(region(operands, [sign.text for sign in found]))
+    known = named_set(tokens)
+    if known is not None:
+        return Region(known)
+    inside = enclosed(tokens)
+    if inside is not None:
+        reading = _enclosed(tokens[0].text + inside[1], inside[0])
+        if reading is not None:
+            return reading
+    ratio = split(tokens, lambda token: token.text == ":")[0]
+    if len(ratio) > 1:
+        return _ratio(ratio)
+    return _numeral(tokens) or _quantity(tokens)
+
+
+def _enclosed(brackets: str, inner: Sequence[Token]) -> Reading | None:
+    if brackets == r"\{\}":
+        described = _set_builder(inner)
+        if described is not None:
+            return described
+    parts = split(inner, _is_joiner)[0]
+    is_set = brackets == r"\{\}"
+    if len(parts) > 1 or is_set:
+        return Collection(brackets, _flat([_item(part) for part in parts]))
+    if brackets in ("()", "{}"):
+        return _item(inner)
+    return None
+
+
+def _set_builder(inner: Sequence[Token]) -> Region | None:
+    parts = split(inner, lambda token: token.text in ("|", ":"))[0]
+    if len(parts) != 2 or len(parts[0]) != 1:
         return None
-    depth = 0
-    for place, token in enumerate(tokens):
-        if token in _OPENING or token == "{":
-            depth += 1
-        elif token in (")", "]", r"\}", "}"):
-            depth -= 1
-        if depth == 0 and place < len(tokens) - 1:
-            return None
-    return tokens[0] + tokens[-1], "".join(tokens[1:-1])
+    condition = _item(parts[1])
+    if not isinstance(condition, Relation):
+        raise Unreadable("the condition of a set is not understood")
+    found = solutions(condition)
+    if found is None:
+        raise Unreadable("the condition of a set is not understood")
+    return Region(found)
+
+
+def _set_of(tokens: Sequence[Token]) -> sympy.Set:
+    reading = _body(tokens)
+    found = solutions(reading)
+    if found is None:
+        raise Unreadable("a part of a union is not a set")
+    return found
+
+
+def _ratio(parts: list[list[Token]]) -> Ratio:
+    quantities = tuple(map(_side, parts))
+    texts = [part[0].text if len(part) == 1 else "" for part in parts]
+    is_clock = (
+        len(texts) in (2, 3)
+        and all(re.fullmatch(r"\d{1,2}", text) for text in texts)
+        and all(len(text) == 2 and int(text) < 60 for text in texts[1:])
+    )
+    return Ratio(quantities, is_clock)
+
+
+def _numeral(tokens: Sequence[Token]) -> Numeral | None:
+    """Digits with a base; None where the tokens have another shape."""
+    places = [n for n, token in enumerate(tokens) if token.text in ("_", "base")]
+    if len(places) != 1 or places[0] == 0:
+        return None
+    head = [t for t in tokens[: places[0]] if t.text not in ("(", ")")]
+    tail = [t for t in tokens[places[0] :] if t.text not in ("{", "}", "(", ")", "_")]
+    tail = [token for token in tail if token.text != "base"]
+    is_negative = bool(head) and head[0].text == "-"
+    digits = head[is_negative:]
+    plain = all(
+        token.kind is Kind.NUMBER or (token.is_letters and token.text.isupper())
+        for token in digits
+    )
+    if len(tail) != 1 or not plain or not any(t.kind is Kind.NUMBER for t in digits):
+        return None
+    base = _WORDS_OF_BASES.get(tail[0].text, 0)
+    if tail[0].text.isdecimal() and len(tail[0].text) <= 2:
+        base = int(tail[0].text)
+    try:
+        value = int("".join(token.text for token in digits), base)
+    except ValueError as error:
+        raise Unreadable("its digits do not fit its base") from error
+    return Numeral(-value if is_negative else value)
+
+
+def _quantity(tokens: Sequence[Token]) -> Reading:
+    currency: Unit | None = None
+    place = 1 if tokens and tokens[0].text == "-" else 0
+    if place < len(tokens) and tokens[place].text in CURRENCIES:
+        currency = unit([tokens[place]])
+        tokens = [*tokens[:place], *tokens[place + 1 :]]
+    end, measure = unit_start(tokens)
+    if currency is not None and measure is not None:
+        raise Unreadable("it has two units")
+    signs = (1, -1) if any(t.text in (r"\pm", r"\mp") for t in tokens) else (1,)
+    values = [_measured(tokens, end, measure or currency, sign) for sign in signs]
+    if len(values) == 1:
+        return values[0]
+    return Collection("", tuple(values), "±")
+
+
+def _measured(
+    tokens: Sequence[Token], end: int, measure: Unit | None, sign: int
+) -> Quantity:
+    product: Quantity | None = None
+    if measure is not None and not measure.is_certain:
+        with contextlib.suppress(Unreadable):
+            product = Quantity(*expression(tokens, sign))
+    value, is_decimal = expression(tokens[:end], sign)
+    if isinstance(value, MatrixBase) and measure is not None:
+        raise Unreadable("a matrix with a unit")
+    if measure is not None and measure.is_noun and value.free_symbols:
+        raise Unreadable("a letter with a noun")
+    if not isinstance(value, MatrixBase) and value.has(DEGREE):
+        value = value / DEGREE
+        measure = unit([Token(Kind.SIGN, "°")])
+        if value.has(DEGREE):
+            raise Unreadable("degrees and other numbers are mixed")
+    return Quantity(value, is_decimal, measure, product)
