@@ -58,6 +58,17 @@ class Assembly:
     read: Callable[[Sequence[Sequence[int]]], list[str]]
     """Completions as the text that is verified."""
 
+    @property
+    def plan(self) -> str:
+        """What a run does, in one line for the screen."""
+        config, algorithm = self.config, self.config.algorithm
+        return (
+            f"plan: {algorithm.name}, {config.steps} steps of "
+            f"{algorithm.prompts_per_step} prompts x {algorithm.group_size} rollouts, "
+            f"learning rate {config.learner.learning_rate:g}; {len(self.task.train)} "
+            f"problems to train on, {len(self.evaluation_prompts)} to evaluate on"
+        )
+
     def close(self) -> None:
         """Lets go of what runs beside this process."""
         self.task.verifier.close()

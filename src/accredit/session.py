@@ -301,6 +301,7 @@ def carry_on(
     with ExitStack() as stack:
         progress = stack.enter_context(TrainingProgress(config.steps, state.step))
         progress.console.print(opening_line(run, config, state), soft_wrap=True)
+        progress.console.print(assembly.plan, soft_wrap=True, highlight=False)
         critic = critic_section(config, assembly.folders)
         if critic is not None and state.step == 0:
             progress.console.print(opening_of(critic), soft_wrap=True)

@@ -70,7 +70,7 @@ def test_ten_thousand_open_boxes_cost_one_pass() -> None:
 
 
 def test_a_label_stands_in_for_a_missing_box() -> None:
-    assert box_or_label("Final Answer: **73**") == "**73**"
+    assert box_or_label("Final Answer: **73**") == "73"
     assert box_or_label("The answer is 12\nand I am sure") == "12"
     assert box_or_label(r"answer: 3, no: \boxed{4}") == "4"
     assert box_or_label("seventy-three") is None

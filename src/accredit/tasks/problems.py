@@ -178,9 +178,8 @@ def _resolved(
         default = next((name for name in ("messages", "prompt") if name in known), None)
         if default is None:
             raise ValueError(
-                "task.prompt_column must name the column of the questions, got no "
-                f"column `prompt` or `messages` in {source}; it has the columns "
-                f"{', '.join(known)}; a list of messages goes with task.messages_column"
+                unknown_column("task.prompt_column", "prompt", known, source)
+                + "; name the one with the question, or task.messages_column"
             )
         chosen[default] = default
     used = {name for name in chosen.values() if name is not None}

@@ -24,7 +24,7 @@ _BOX_TOKENS = re.compile(
     # TeX boxes one token where there is no brace; words of prose are not meant.
     rf"|{_BOX}(?:[ \t]+|(?=\d))(?P<bare>[A-Za-z](?=\s*(?:\$|\\\)|\.?\s*\Z|\n))"
     r"|(?:\\[A-Za-z]+(?:\{[^{}]{0,200}\}){0,2}|[-+(]?[\d.][^\s$\\{}]*))"
-    r"|(?P<void>\\(?:text|textbf|mathrm|mathbf|mbox)(?=\s*\{)|\\[,;:! ])"
+    r"|(?P<void>\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{\s*\}|\\[,;:! ])"
     r"|\\.|\{|\}",
     re.DOTALL,
 )
@@ -63,6 +63,7 @@ def _boxes(text: str) -> Iterator[tuple[int, int, bool, bool]]:
             yield start, end, True, seen < len(text)
         elif token["box"] or token[0] == "{":
             open_braces.append((bool(token["box"]), seen))
+            last_held = last_held if token["box"] else seen
         elif token[0] == "}":
             if open_braces:
                 is_box, start = open_braces.pop()
