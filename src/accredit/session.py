@@ -208,7 +208,7 @@ def start_training(config: RunConfig) -> tuple[RunDirectory, bool]:
     for name in config.trackers:
         require_tracker(name)
     with closing(assemble(config)) as assembly:
-        told = tried(config.task, assembly.task, config.seed)
+        told = tried(assembly.task, config.seed)
         run = RunDirectory(free_folder(config.runs_folder / config.name))
         with run.lock():
             # Before the recipe, which makes the folder a run that can be resumed.

@@ -27,7 +27,7 @@ def dry_run(config: RunConfig) -> int:
     for name in config.trackers:
         require_tracker(name)
     with closing(assemble(config)) as assembly:
-        told = tried(config.task, assembly.task, config.seed)
+        told = tried(assembly.task, config.seed)
         told += opening_warnings(assembly)
         print(json.dumps(config.model_dump(mode="json"), indent=2))
         for line in (assembly.plan, *(f"warning: {line}" for line in told)):

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from accredit.config import recipe_from, with_overrides
 
@@ -102,7 +102,7 @@ def pair_of(row: "RawRow") -> "RawRow":
 
     if isinstance(row, BadRow) or not isinstance(row[1], dict):
         return row
-    number, content = row
+    number, content = row[0], cast("dict[str, object]", row[1])
     completion = content.get("completion")
     if not isinstance(completion, str):
         detail = f"must be text, got {shortened(completion)}"
@@ -140,13 +140,12 @@ def other_columns(problem: "Problem") -> dict[str, Any]:
 
 
 def totals_of(rows: Sequence[Paid], num_bad: int) -> dict[str, float | int | None]:
-    """Counts, and the mean reward with those that have none as 0, and without them."""
+    """Counts, and the mean reward: with those that have none as 0, and without."""
     rewards = [row.reward for row in rows if row.reward is not None]
     return {
         "num_rows": len(rows),
         "num_bad_rows": num_bad,
         "num_without_reward": len(rows) - len(rewards),
-        "num_without_answer": sum(row.read is None for row in rows),
         "mean_reward": sum(rewards) / len(rows),
         "mean_reward_where_known": sum(rewards) / len(rewards) if rewards else None,
     }

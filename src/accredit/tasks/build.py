@@ -45,8 +45,10 @@ class Task:
     bad_rows: tuple[BadRow, ...] = field(default=())
     has_answer: HasAnswer = answer_reader().has_answer
     """Whether a completion that goes on has said its whole answer already."""
+    rows: VerifierConfig | None = None
+    """How completions to a user's own rows are scored, where there are such."""
     columns: tuple[str, ...] = ()
-    """Names of what the rows hold, where there are rows."""
+    """Names of what those rows hold."""
     notes: tuple[str, ...] = ()
     """What to say of the problems before a run."""
     reads_turn: bool = True
@@ -153,7 +155,13 @@ def reasoning_gym_task(config: ReasoningGymConfig) -> Task:
     )
     train, evaluation = held_out_parts(config.held_out, loaded.problems)
     verifier = ReasoningGymVerifier()
-    return Task(train, evaluation, verifier, loaded.bad_rows, READER.has_answer)
+    return Task(
+        tuple(train),
+        tuple(evaluation),
+        verifier,
+        loaded.bad_rows,
+        READER.has_answer,
+    )
 
 
 def imo_answerbench_task(config: ImoAnswerBenchConfig) -> Task:
@@ -187,6 +195,7 @@ def own_task(
         build_verifier(config),
         tuple(row for part in loaded for row in part.bad_rows),
         reader.has_answer,
+        config,
         tuple(dict.fromkeys(name for part in loaded for name in part.columns)),
         (solutions_note(shorter, len(train)),) if shorter else (),
         reads_turn=config.verifier != "function",

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from accredit.protocols import Verifier
 from accredit.tasks.build import Task
-from accredit.tasks.configs import BaseTaskConfig, VerifierConfig
 from accredit.tasks.golds import require_golds, rollout_of
 from accredit.types import Problem, Verdict
 
@@ -22,13 +21,14 @@ NO_WORD, TOO_LONG = "returned None", "took longer"
 """What the reasons of a reward function say where it would not, or did not, answer."""
 
 
-def tried(config: BaseTaskConfig, task: Task, seed: int) -> list[str]:
+def tried(task: Task, seed: int) -> list[str]:
     """What to say of a task whose verifier was tried on its own problems.
 
     Raises:
         ValueError: a run with it would pay nobody, or hardly anybody.
     """
-    if not isinstance(config, VerifierConfig):
+    config = task.rows
+    if config is None:
         return []
     seen = {problem.id: problem for problem in (*task.train, *task.evaluation)}
     problems = list(seen.values())

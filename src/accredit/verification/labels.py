@@ -15,7 +15,7 @@ from accredit.verification.blocks import Answer, find_box, last_block
 ANSWER_TAG = "answer"
 """Of the block that is a label too: `<answer>42</answer>`."""
 
-_WORD = re.compile(r"\banswer\b", re.IGNORECASE)
+_WORD = re.compile(r"(?<![a-z])answer(?![a-z])", re.IGNORECASE)
 _LEAD_IN = re.compile(
     r"[\s>#*_\-•:,(]*(?:\d{1,3}[.)][\s*_]*)?(?:\b(?:so|thus|hence|therefore|then|and|"
     r"now|finally|overall|in conclusion|in summary|as a result|it follows|"
