@@ -61,7 +61,7 @@ def mathematics():
 
 
 @pytest.fixture
-def own(mathematics):
+def own(tmp_path, mathematics):
     return partial(own_task, tmp_path, mathematics)
 
 
