@@ -8,6 +8,7 @@ import csv
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ from accredit.config import recipe_from
 from accredit.tasks.build import Task, build_task
 from accredit.tasks.imo_bench import ANSWERBENCH_COLUMNS
 from accredit.tasks.problems import LoadedProblems
+from accredit.tasks.rendering import decoder
+from accredit.tasks.trials import tried
 from accredit.tasks.walk import shortest_walk
 from accredit.types import Message, Problem, Prompt
+from asked_tokenizers import bytes_with
 from key_cases_runs import Bench
 from worlds import answered
 
@@ -208,7 +212,7 @@ def verifier(task: str, bench: Bench) -> None:
 
 
 def answer_tag(task: str, bench: Bench) -> None:
-    """What is judged wherever it is stopped: a box, or a block of that name."""
+    """What is judged wherever it is stopped, and paid: a box, or a block."""
     section = OWN[task](bench.folder)
     boxed, block = r"\boxed{1}", "<proof>1</proof>"
     by_box, by_block = built(**section), built(**section, answer_tag="proof")
@@ -216,6 +220,9 @@ def answer_tag(task: str, bench: Bench) -> None:
     assert by_box.has_answer(problem, boxed) and by_block.has_answer(problem, block)
     assert not by_box.has_answer(problem, block)
     assert not by_block.has_answer(problem, boxed)
+    one = Problem("x", (Message("user", "?"),), answer="1")
+    assert rewards(by_box, one, boxed, block) == [1.0, 0.0]
+    assert rewards(by_block, one, boxed, block) == [0.0, 1.0]
 
 
 def answer_in(task: str, bench: Bench) -> None:
@@ -224,6 +231,38 @@ def answer_in(task: str, bench: Bench) -> None:
     problem = Problem("x", (Message("user", "?"),), answer="0.5")
     assert rewards(built(**section), problem, "0.5") == [1.0]
     assert rewards(built(**section, answer_in="box"), problem, "0.5") == [0.0]
+
+
+def max_bad_gold_share(task: str, bench: Bench) -> None:
+    """One gold answer of two cannot stand in a box."""
+    section = OWN[task](bench.folder) | {"answer_in": "box"}
+    golds = ("1", "}{")
+    rows = tuple(Problem(g, (Message("user", "?"),), answer=g) for g in golds)
+    for share, stops in ((0.49, True), (0.5, False)):
+        found = replace(built(**section, max_bad_gold_share=share), train=rows)
+        found = replace(found, evaluation=rows)
+        if stops:
+            with pytest.raises(ValueError, match="1 of 2 gold answers tried"):
+                tried(found, seed=0)
+        else:
+            (line,) = tried(found, seed=0)
+            assert "1 of 2 gold answers tried (50.0%)" in line
+
+
+def reward_reads(section: dict[str, Any], *_: Bench) -> None:
+    """A special token within a completion, and the stop token at its end."""
+    tokenizer = bytes_with(control=("<|end|>", "<think>"))
+    ids = [*tokenizer("a<think>b<|end|>").input_ids]
+    shown = []
+    for keys in ({}, {"reward_reads": "sampled"}, {"reward_reads": "clean"}):
+        config = recipe_from({"task": section | keys}, "test").task
+        stops = [tokenizer.eos_token_id]
+        shown += decoder(tokenizer, stops, config.reads)([ids])
+    assert shown == ["a<think>b", "a<think>b", "ab"]
+
+
+def own_reads(task: str, bench: Bench) -> None:
+    reward_reads(OWN[task](bench.folder))
 
 
 def subset(bench: Bench) -> None:
@@ -317,6 +356,8 @@ VERIFIERS: dict[str, Callable[..., None]] = {
     "verifier": verifier,
     "answer_in": answer_in,
     "answer_tag": answer_tag,
+    "max_bad_gold_share": max_bad_gold_share,
+    "reward_reads": own_reads,
     "reward_function": reward_function,
     "verifier_timeout_s": verifier_timeout_s,
     "verifier_workers": verifier_workers,
@@ -334,6 +375,9 @@ def cases() -> dict[str, Callable[[Bench], None]]:
         "task.chain.num_steps": partial(changes_packaged, "chain", "num_steps", 8),
         "task.jsonl.split_column": split_column,
         "task.hub.subset": subset,
+        "task.reasoning_gym.reward_reads": partial(
+            reward_reads, {"name": "reasoning_gym", "data_set": "leg_counting"}
+        ),
         "task.imo_answerbench.held_out": partial(
             changes_own, "imo_answerbench", "held_out", 2
         ),

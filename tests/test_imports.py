@@ -45,6 +45,7 @@ ALLOWED: dict[str, set[str]] = {
         "engines",
         "learner",
         "replay",
+        "tasks.control_tokens",
         "tasks.rendering",
         "views",
     },

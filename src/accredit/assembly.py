@@ -25,7 +25,7 @@ from accredit.tasks.build import Task, build_task
 from accredit.tasks.rendering import decoder, render_all
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import Prompt, Sampling
-from accredit.verification.answered import read_with_thinking
+from accredit.verification.answered import Turns
 from accredit.world import Clock, TimedEngine, TimedVerifier, World
 
 TINY = 20_000_000
@@ -55,6 +55,19 @@ class Assembly:
     """Of the policy; a checkpoint is a model directory with it."""
     decode: Callable[[Sequence[int]], str]
     """Token ids as text, special tokens kept."""
+    read: Callable[[Sequence[Sequence[int]]], list[str]]
+    """Completions as the text that is verified."""
+
+    @property
+    def plan(self) -> str:
+        """What a run does, in one line for the screen."""
+        config, algorithm = self.config, self.config.algorithm
+        return (
+            f"plan: {algorithm.name}, {config.steps} steps of "
+            f"{algorithm.prompts_per_step} prompts x {algorithm.group_size} rollouts, "
+            f"learning rate {config.learner.learning_rate:g}; {len(self.task.train)} "
+            f"problems to train on, {len(self.evaluation_prompts)} to evaluate on"
+        )
 
     def close(self) -> None:
         """Lets go of what runs beside this process."""
@@ -103,7 +116,8 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
         max_batch_rows=config.engine.max_batch_rows,
     )
     engine = TimedEngine(sampler, clock)
-    decode = decoder(loaded.tokenizer, loaded.stop_token_ids)
+    decode = decoder(loaded.tokenizer, loaded.stop_token_ids, config.task.reads)
+    turns = Turns(decode)
     decode_whole = partial(loaded.tokenizer.decode, skip_special_tokens=False)
     world = World(
         problems=ShuffledPrompts(train.prompts, config.seed),
@@ -115,7 +129,7 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
             seed=config.seed,
             max_context_tokens=context_tokens(loaded.model.config),
             answered=task.has_answer,
-            read=partial(read_with_thinking, decode=decode, decode_whole=decode_whole),
+            read=turns.read,
         ),
         engine=engine,
         learner=learner,
@@ -138,6 +152,7 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
         context_tokens=context_tokens(loaded.model.config),
         tokenizer=loaded.tokenizer,
         decode=decode_whole,
+        read=decode,
     )
 
 

@@ -39,7 +39,8 @@ class Train:
     resume: Annotated[Path | None, shown("RUN")] = None
     """Continues this run from its newest whole checkpoint."""
     dry_run: Annotated[bool, FlagCreatePairsOff] = False
-    """Checks the recipe's keys and values, not its files, and prints it resolved."""
+    """Tries all that a run would refuse (data, gold answers, reward function, model,
+    critic), prints the recipe resolved, and samples nothing."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
@@ -68,6 +69,36 @@ class Eval:
         from accredit.commands import evaluate
 
         return evaluate(self.model, self.task, self.recipe, self.json, overrides)
+
+
+@dataclass(frozen=True)
+class Verify:
+    """Says what completions are paid, by the verifier that training uses."""
+
+    pairs: Annotated[Positional[Path], arg(metavar="PAIRS")]
+    """A .jsonl, .json or .csv file of rows {"answer": gold, "completion": text}."""
+    verifier: str = "math"
+    """One of math, exact and function."""
+    answer_in: Annotated[str | None, shown("PLACE")] = None
+    """Where the answer stands: box, box_or_label or box_or_text."""
+    answer_tag: Annotated[str | None, shown("TAG")] = None
+    """Name of the block that is the answer, in place of --answer-in."""
+    reward_function: Annotated[str | None, shown("MODULE:FUNCTION")] = None
+    """The function, for --verifier function; its file lies in this folder."""
+    json: Annotated[bool, FlagCreatePairsOff] = False
+    """Prints one JSON object a row, and one with the totals."""
+
+    def __call__(self, overrides: Sequence[str]) -> int:
+        """Runs the command."""
+        from accredit.command.verify import verify
+
+        keys = {
+            "verifier": self.verifier,
+            "answer_in": self.answer_in,
+            "answer_tag": self.answer_tag,
+            "reward_function": self.reward_function,
+        }
+        return verify(self.pairs, keys, self.json, overrides)
 
 
 @dataclass(frozen=True)
@@ -194,6 +225,7 @@ class Doctor:
 Command = Union[  # noqa: UP007 - tyro reads subcommands from a Union
     Annotated[Train, subcommand("train")],
     Annotated[Eval, subcommand("eval")],
+    Annotated[Verify, subcommand("verify")],
     Annotated[Report, subcommand("report")],
     Annotated[Calibrate, subcommand("calibrate")],
     Annotated[Tasks, subcommand("tasks")],
@@ -207,6 +239,7 @@ Command = Union[  # noqa: UP007 - tyro reads subcommands from a Union
 NAMES = (
     "train",
     "eval",
+    "verify",
     "report",
     "calibrate",
     "tasks",
@@ -273,6 +306,7 @@ def option_names(command: str) -> list[str]:
     kinds = {
         "train": Train,
         "eval": Eval,
+        "verify": Verify,
         "report": Report,
         "calibrate": Calibrate,
         "lab": Lab,

@@ -34,8 +34,9 @@ def train(
 
     config = None if recipe is None else load_recipe(recipe_path(recipe), overrides)
     if config is not None and dry_run:
-        print(json.dumps(config.model_dump(mode="json"), indent=2))
-        return DONE
+        from accredit.command.dry_run import dry_run as tried
+
+        return tried(config)
     from accredit.session import resume_training, start_training
 
     if config is not None:

@@ -44,6 +44,7 @@ from accredit.reports.progress import TrainingProgress, final_table
 from accredit.reports.rollouts import rollout_rows
 from accredit.reports.run_directory import RunDirectory
 from accredit.reports.trackers import Guarded, open_tracker, require_tracker
+from accredit.tasks.trials import tried
 from accredit.types import Sampling
 from accredit.world import rollout_cost
 
@@ -110,7 +111,8 @@ class Session:
         self.history = [*self.history, row][-10 * PATIENCE :]
         every = self.config.checkpoint.rollouts_every
         if is_due(every, state.step) or (every and state.step == 1):
-            rows = rollout_rows(record, state.step, self.assembly.decode)
+            decode, read = self.assembly.decode, self.assembly.read
+            rows = rollout_rows(record, state.step, decode, read)
             self.run.write_rollouts(state.step, rows)
         self.progress.update(row)
         self.progress.warn(new_warning_lines(self.history))
@@ -206,12 +208,13 @@ def start_training(config: RunConfig) -> tuple[RunDirectory, bool]:
     for name in config.trackers:
         require_tracker(name)
     with closing(assemble(config)) as assembly:
+        told = tried(assembly.task, config.seed)
         run = RunDirectory(free_folder(config.runs_folder / config.name))
         with run.lock():
             # Before the recipe, which makes the folder a run that can be resumed.
             record_judges(run.path, assembly.folders)
             run.start(config.model_dump(mode="json"), environment())
-            return run, carry_on(assembly, run, State())
+            return run, carry_on(assembly, run, State(), told)
 
 
 def free_folder(wanted: Path) -> Path:
@@ -282,8 +285,12 @@ def restored(assembly: Assembly, run: RunDirectory, checkpoint: Path | None) -> 
     return state
 
 
-def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
+def carry_on(
+    assembly: Assembly, run: RunDirectory, state: State, told: Sequence[str] = ()
+) -> bool:
     """Trains from `state` to the end and reports; False where it was stopped.
+
+    `told` is what to say first.
 
     Raises:
         RuntimeError: the last checkpoint could not be written.
@@ -294,6 +301,7 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
     with ExitStack() as stack:
         progress = stack.enter_context(TrainingProgress(config.steps, state.step))
         progress.console.print(opening_line(run, config, state), soft_wrap=True)
+        progress.console.print(assembly.plan, soft_wrap=True, highlight=False)
         critic = critic_section(config, assembly.folders)
         if critic is not None and state.step == 0:
             progress.console.print(opening_of(critic), soft_wrap=True)
@@ -304,7 +312,7 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
         if TEACHER in assembly.folders:
             line = f"teacher: {assembly.folders[TEACHER]}"
             progress.console.print(line, soft_wrap=True)
-        progress.warn(opening_warnings(assembly))
+        progress.warn([*told, *opening_warnings(assembly)])
         trackers = [
             open_tracker(name, run.path, run.recipe(), state.step)
             for name in config.trackers

@@ -21,6 +21,7 @@ from tiny_models import tiny_gpt2
 COMMANDS = [
     "train",
     "eval",
+    "verify",
     "report",
     "calibrate",
     "tasks",

@@ -109,3 +109,27 @@ def test_mathematics_needs_its_library_before_anything_runs(own, monkeypatch):
     monkeypatch.setattr("accredit.tasks.build.find_spec", lambda name: None)
     with pytest.raises(ValueError, match="needs the math-verify library, got none"):
         built(**own | {"verifier": "math"})
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "num_held_out"),
+    [(2, 1), (5, 1), (9, 1), (10, 2), (20, 4), (319, 63), (320, 64), (900, 64)],
+)
+def test_unless_told_otherwise_a_fifth_is_held_out(tmp_path, num_rows, num_held_out):
+    """And at most 64."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "a", "answer": "1"}\n' * num_rows)
+    section = {"name": "jsonl", "path": str(path), "verifier": "exact"}
+    task = build_task(recipe_from({"task": section}, "test").task)
+    assert len(task.evaluation) == num_held_out
+    assert len(task.train) == num_rows - num_held_out
+
+
+def test_one_row_cannot_be_both_unless_the_recipe_says_so(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"prompt": "a", "answer": "1"}\n')
+    section = {"name": "jsonl", "path": str(path), "verifier": "exact"}
+    with pytest.raises(ValueError, match="got 1 of 1; lower it, or set it to none"):
+        build_task(recipe_from({"task": section}, "test").task)
+    both = build_task(recipe_from({"task": section | {"held_out": "none"}}, "t").task)
+    assert len(both.train) == len(both.evaluation) == 1

@@ -37,7 +37,10 @@ def test_a_template_renders_with_the_opening_of_the_answer(make_tokenizer, templ
 def test_b084_b085_there_is_exactly_one_bos(
     make_tokenizer, template, around, writes_bos
 ):
-    """Cases B084, B085: never two, and never lost where the tokenizer puts one."""
+    """Cases B084, B085: never two, and never lost where the tokenizer puts one.
+
+    What a user's text spells of it is text.
+    """
     chat_template = template if writes_bos else template.removeprefix("<bos>")
     tokenizer = make_tokenizer(chat_template, around)
     expected = 1 if writes_bos or "<bos>" in around else 0
@@ -48,7 +51,7 @@ def test_b084_b085_there_is_exactly_one_bos(
     assert plain.count(tokenizer.bos_token_id) == int("<bos>" in around)
     assert plain[-2:] == tuple(tokenizer.convert_tokens_to_ids(["a", "b"]))
     again = render(problem("<bos>ab"), tokenizer, chat="plain").token_ids
-    assert again.count(tokenizer.bos_token_id) == 1
+    assert again.count(tokenizer.bos_token_id) == int("<bos>" in around)
 
 
 def test_a_model_without_a_template_gets_plain_text(make_tokenizer):

@@ -4,15 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accredit.types import Message, Problem
+from accredit.types import Message, Problem, Prompt
 from accredit.verification.answered import (
+    Turns,
+    TurnVerifier,
     after_thinking,
-    answer_finder,
-    has_block,
-    has_box,
+    answer_reader,
     opens_thinking,
-    read_with_thinking,
 )
+from accredit.verification.boxed import FINDERS
+from accredit.verification.exact import ExactVerifier
+from accredit.verification.math import MathVerifier
+from worlds import answered
 
 PROBLEM = Problem("p", (Message("user", "?"),))
 
@@ -51,8 +54,9 @@ def test_what_stands_behind_the_thinking_part(text, answer):
     ],
 )
 def test_a_box_counts_when_it_is_closed_and_not_a_thought(text, found):
-    assert has_box(PROBLEM, text) is found
-    assert answer_finder("")(PROBLEM, text) is found
+    reader = answer_reader()
+    assert reader.has_answer(PROBLEM, text) is found
+    assert (reader.answer(text) is not None) is found
 
 
 @pytest.mark.parametrize(
@@ -73,8 +77,9 @@ def test_a_box_counts_when_it_is_closed_and_not_a_thought(text, found):
     ],
 )
 def test_a_block_counts_when_it_is_complete_and_not_a_thought(text, found):
-    assert has_block(PROBLEM, text, tag="proof") is found
-    assert answer_finder("proof")(PROBLEM, text) is found
+    reader = answer_reader(answer_tag="proof")
+    assert reader.has_answer(PROBLEM, text) is found
+    assert reader.answer(text) == ("x" if found else None)
 
 
 @pytest.mark.parametrize(
@@ -94,31 +99,43 @@ def test_a_prompt_may_open_the_thinking_part(text, opens):
     assert opens_thinking(text) is opens
 
 
-SPECIAL = str.maketrans("", "", "{}")
-
-
-def read_of(asked, written):
-    """One character a token; curly brackets are special tokens, shown as tags."""
-
-    def shown(ids):
-        text = "".join(map(chr, ids))
-        return text.replace("{", "<think>").replace("}", "</think>")
-
-    return read_with_thinking(
-        [ord(letter) for letter in asked],
-        [ord(letter) for letter in written],
-        decode=lambda many: ["".join(map(chr, ids)).translate(SPECIAL) for ids in many],
-        decode_whole=shown,
+def turns_of(hidden=""):
+    """One character a token, of which some are not shown."""
+    return Turns(
+        lambda many: [
+            "".join(chr(i) for i in ids if chr(i) not in hidden)
+            .replace("«", "<think>")
+            .replace("»", "</think>")
+            for ids in many
+        ]
     )
 
 
-def test_a_completion_is_read_behind_the_tag_of_its_prompt():
-    assert read_of("ab", "cd") == "cd"
-    assert read_of("ab{", "cd") == "<think>cd"
-    assert read_of("ab{", "cd}ef") == "<think>cd</think>ef"
-    assert read_of("ab{}", "cd") == "cd"
-    assert read_of("ab", "{cd}ef") == "<think>cd</think>ef"
-    assert read_of("ab", "cd}ef") == "cd</think>ef"
+def codes(text):
+    return [ord(letter) for letter in text]
+
+
+@pytest.mark.parametrize(
+    ("asked", "written", "turn"),
+    [
+        ("ab", "cd", "cd"),
+        ("ab«", "cd", "<think>cd"),
+        ("ab«\n", "cd»ef", "<think>cd</think>ef"),
+        ("ab«»", "cd", "cd"),
+        ("ab", "«cd»ef", "<think>cd</think>ef"),
+        ("ab", "cd»ef", "cd</think>ef"),
+        # A prompt that talks about the tag has not opened anything.
+        ("think in « first. ab", "cd", "cd"),
+        ("x" * 100 + "«", "cd", "<think>cd"),
+    ],
+)
+def test_a_completion_is_read_behind_the_tag_of_its_prompt(asked, written, turn):
+    assert turns_of().read(codes(asked), codes(written)) == turn
+
+
+def test_a_tag_that_is_not_shown_of_the_prompt_opens_nothing():
+    """Neither is the one that would close it."""
+    assert turns_of(hidden="«»").read(codes("ab«"), codes("cd»ef")) == "cdef"
 
 
 @pytest.mark.parametrize("thought", [r"so \boxed{4}?", "<proof> and </proof> go round"])
@@ -126,26 +143,88 @@ def test_a_thought_whose_tag_the_prompt_opened_is_no_answer(thought):
     """A template of a thinking model: the completion has no tag until it ends."""
 
     def text(written):
-        return read_with_thinking(
-            list(b"assistant: <think>"),
-            list(written.encode()),
-            decode=lambda many: [bytes(ids).decode() for ids in many],
-            decode_whole=lambda ids: bytes(ids).decode(),
-        )
+        return turns_of().read(codes("assistant: «"), codes(written))
 
-    for finder, answer in (
-        (answer_finder(""), r"It is \boxed{4}."),
-        (answer_finder("proof"), "<proof>x</proof>"),
+    for reader, answer in (
+        (answer_reader(), r"It is \boxed{4}."),
+        (answer_reader(answer_tag="proof"), "<proof>x</proof>"),
     ):
-        assert not finder(PROBLEM, text(thought))
-        assert not finder(PROBLEM, text(f"{thought}</think> wait"))
-        assert finder(PROBLEM, text(f"{thought}</think>{answer}"))
+        assert not reader.has_answer(PROBLEM, text(thought))
+        assert not reader.has_answer(PROBLEM, text(f"{thought}» wait"))
+        assert reader.has_answer(PROBLEM, text(f"{thought}»{answer}"))
+
+
+def asked_with(asked):
+    """A rollout behind this prompt, and a problem whose gold answer is 4."""
+    problem = Problem("p", (Message("user", "?"),), "4")
+    group = answered(Prompt(problem, tuple(codes(asked))), [((2,), 0.0)])
+    return problem, group.rollouts[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "reward"),
+    [
+        ("ab", r"\boxed{4}", 1.0),
+        ("ab«", r"\boxed{4}", 0.0),
+        ("ab«", r"\boxed{4}</think>", 0.0),
+        ("ab«", r"\boxed{5}</think>\boxed{4}", 1.0),
+        ("ab", r"<think>\boxed{4}", 0.0),
+        ("ab", r"<think>\boxed{5}</think>\boxed{4}", 1.0),
+        ("ab", r"\boxed{4}<think>or \boxed{5}", 0.0),
+    ],
+)
+def test_verifiers_pay_what_is_handed_in_and_no_thought(asked, text, reward):
+    """And a completion that is paid is one that has answered: it is one definition."""
+    problem, rollout = asked_with(asked)
+    reader, turns = answer_reader(), turns_of()
+    for inner in (ExactVerifier(reader.answer), MathVerifier(extract=reader.answer)):
+        verifier = TurnVerifier(inner, turns)
+        (verdict,) = verifier.verify([(problem, text, rollout)])
+        verifier.close()
+        assert verdict.reward == reward
+    shown = turns.opening(rollout.prompt.token_ids) + text
+    assert reader.has_answer(problem, shown) >= bool(reward)
+
+
+TEXTS = st.lists(
+    st.sampled_from(
+        [
+            "<think>",
+            "</think>",
+            "<answer>",
+            "</answer>",
+            "Answer: ",
+            "\n#### ",
+            "7",
+            r"\boxed{",
+            "}",
+            "\n",
+            "```\n",
+        ]
+    ),
+    max_size=9,
+).map("".join)
+
+
+@given(TEXTS, st.sampled_from([*FINDERS, "tag"]))
+def test_what_has_answered_has_an_answer_and_keeps_it(text, name):
+    """An answer that is whole stays where blanks follow."""
+    where = {"answer_tag": "answer"} if name == "tag" else {"answer_in": name}
+    reader = answer_reader(**where)
+    found = reader.answer(text)
+    if reader.has_answer(PROBLEM, text):
+        assert found
+        if name != "box_or_text":
+            assert reader.answer(text + "\n") == found
+    if after_thinking(text) is None:
+        assert found is None
 
 
 def test_a_tag_is_taken_by_the_letter():
     """`a.c` is no pattern."""
-    assert has_block(PROBLEM, "<a.c>x</a.c>", tag="a.c")
-    assert not has_block(PROBLEM, "<abc>x</a.c>", tag="a.c")
+    reader = answer_reader(answer_tag="a.c")
+    assert reader.answer("<a.c>x</a.c>") == "x"
+    assert reader.answer("<abc>x</a.c>") is None
 
 
 PIECES = st.lists(
@@ -158,7 +237,8 @@ PIECES = st.lists(
 def test_an_answer_is_one_however_the_thinking_began(pieces):
     """A whole thought in front of a text without thoughts changes nothing."""
     text = "".join(pieces)
-    for finder in (answer_finder(""), answer_finder("proof")):
+    for reader in (answer_reader(), answer_reader(answer_tag="proof")):
+        finder = reader.has_answer
         if "<think>" not in text and "</think>" not in text:
             assert finder(PROBLEM, text) == finder(PROBLEM, f"<think>q</think>{text}")
             assert not finder(PROBLEM, f"<think>{text}")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from accredit.verification.boxed import (
     EXTRACTIONS,
+    FINDERS,
     box_or_label,
     box_or_text,
     last_box,
@@ -70,7 +71,7 @@ def test_ten_thousand_open_boxes_cost_one_pass() -> None:
 
 
 def test_a_label_stands_in_for_a_missing_box() -> None:
-    assert box_or_label("Final Answer: **73**") == "**73**"
+    assert box_or_label("Final Answer: **73**") == "73"
     assert box_or_label("The answer is 12\nand I am sure") == "12"
     assert box_or_label(r"answer: 3, no: \boxed{4}") == "4"
     assert box_or_label("seventy-three") is None
@@ -83,4 +84,54 @@ def test_the_whole_text_stands_in_for_a_missing_box() -> None:
 
 
 def test_every_policy_has_a_name() -> None:
-    assert set(EXTRACTIONS) == {"box", "box_or_label", "box_or_text"}
+    assert set(EXTRACTIONS) == set(FINDERS) == {"box", "box_or_label", "box_or_text"}
+
+
+@pytest.mark.parametrize(
+    ("text", "box"),
+    [
+        (r"\boxed{5} ... \boxed{}", "5"),
+        (r"\boxed{5} ... \boxed{ }", "5"),
+        (r"\boxed{5} ... \boxed{\text{}}", "5"),
+        (r"\boxed{5} ... \boxed{\boxed{}}", "5"),
+        (r"\boxed{5} ... \boxed{$ $}", "5"),
+        (r"\boxed{ }", ""),
+        (r"\boxed{\boxed{}}", ""),
+        (r"\boxed{0}", "0"),
+        (r"\boxed 5", "5"),
+        (r"so $\boxed 12$ it is", "12"),
+        (r"\boxed -3.", "-3"),
+        (r"\boxed \frac{1}{2}.", r"\frac{1}{2}"),
+        (r"\boxed x", "x"),
+        (r"\boxed5", "5"),
+        (r"put it in a \boxed please", None),
+        (r"a \boxed a number", None),
+        (r"\framebox{6}", "6"),
+        (r"\framebox[2cm]{6}", "6"),
+        (r"\framebox[2cm][c]{6}", "6"),
+        (
+            r"\boxed{\left\{ \frac{1}{2}, {3} \right\}}",
+            r"\left\{ \frac{1}{2}, {3} \right\}",
+        ),
+        ("```latex\n\\boxed{8}\n```", "8"),
+    ],
+)
+def test_the_last_box_that_holds_something_counts(text: str, box: str | None) -> None:
+    assert last_box(text) == box
+
+
+@pytest.mark.parametrize(
+    ("text", "is_whole"),
+    [
+        (r"\boxed{5}", True),
+        (r"\boxed{5} and", True),
+        (r"\boxed 5", False),
+        (r"\boxed 5$", True),
+        (r"\boxed{}", False),
+        (r"\boxed{4}\boxed{", True),
+    ],
+)
+def test_a_box_is_whole_once_it_is_closed(text: str, is_whole: bool) -> None:
+    """A bare token may go on, and an empty box has said nothing yet."""
+    found = FINDERS["box"](text)
+    assert found is not None and found.is_whole is is_whole

@@ -22,6 +22,7 @@ from accredit.critics.question_templates import (
     texts_named,
 )
 from accredit.functional.grids import grid_values
+from accredit.tasks.control_tokens import control_tokens, spelling_of
 from accredit.types import Attempt
 
 Tokenizer: TypeAlias = Any
@@ -110,11 +111,8 @@ class Questions:
                 "without; use 'auto' or 'plain'"
             )
         self._is_plain = chat == "plain" or not tokenizer.chat_template
-        self._control = frozenset(
-            token.content
-            for token in tokenizer.added_tokens_decoder.values()
-            if token.special
-        )
+        self._spelling = spelling_of(tokenizer)
+        self._control = frozenset(control_tokens(tokenizer))
         self._require_text(template.stem)
         self._before, self._after = self._around_question()
         self.end_of_turn = self._end_of_turn()
@@ -173,7 +171,7 @@ class Questions:
     def shown_reference(self, reference: Sequence[int]) -> str:
         """A completion as the critic reads it: what it handed in, without its thinking.
 
-        A control token that the text spells out is taken off, or it would open a turn.
+        A control token that the text spells out stays text: it opens no turn.
         """
         ids = list(reference)
         if self._closing_id is not None and self._closing_id in ids:
@@ -181,9 +179,6 @@ class Questions:
         text = self._text(ids, skip_special_tokens=True)
         if self._closing:
             text = text.rpartition(self._closing)[2]
-        while found := [token for token in self._control if token in text]:
-            for token in found:
-                text = text.replace(token, "")
         return text.strip()
 
     def _num_left(self, attempt: Attempt) -> int:
@@ -215,6 +210,7 @@ class Questions:
             question = template.question_with_reference
         texts = {"{left}": str(left), "{reference}": shown or ""}
         question = PLACEHOLDER.sub(lambda match: texts[match[0]], question)
+        question = self._spelling.marked(question)
         closing = template.thinking_close if is_thinking else ""
         return f"{closing}{self._before}{question}{self._after}"
 
@@ -352,7 +348,7 @@ class Questions:
         )
 
     def _ids(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        return tuple(self._spelling.ids(text))
 
     def _text(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
         return self.tokenizer.decode(

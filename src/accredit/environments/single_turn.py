@@ -65,7 +65,7 @@ class SingleTurn:
     """
     read: Callable[[Sequence[int], Sequence[int]], str] | None = None
     """Prompt and completion as the text that `answered` is asked about; None takes the
-    completion alone, by `decode`. See `verification.answered.read_with_thinking`."""
+    completion alone, by `decode`. See `verification.answered.Turns`."""
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:

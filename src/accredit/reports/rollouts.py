@@ -36,8 +36,15 @@ Decode = Callable[[Sequence[int]], str]
 """Token ids to text, special tokens kept."""
 
 
-def rollout_rows(record: Record, step: int, decode: Decode) -> Iterator[dict[str, Any]]:
+def rollout_rows(
+    record: Record,
+    step: int,
+    decode: Decode,
+    read: Callable[[Sequence[Sequence[int]]], list[str]] | None = None,
+) -> Iterator[dict[str, Any]]:
     """The rows of one step, in the order of the batch.
+
+    `read` gives completions as the text that was verified; None takes `decode`.
 
     Raises:
         ValueError: the batch does not hold exactly the rollouts of the groups.
@@ -67,7 +74,11 @@ def rollout_rows(record: Record, step: int, decode: Decode) -> Iterator[dict[str
                 "split": problem.split,
                 "answer": problem.answer,
                 "prompt": decode(group.prompt.token_ids),
-                "completion": decode(rollout.completion_ids),
+                "completion": (
+                    read([rollout.completion_ids])[0]
+                    if read
+                    else decode(rollout.completion_ids)
+                ),
                 "tokens": [token_text(id) for id in ids],
                 "num_prompt_tokens": len(group.prompt.token_ids),
                 "token_ids": ids,

@@ -1,6 +1,6 @@
 """A recipe's task: problems to train on, problems held out, and who scores them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
@@ -10,6 +10,7 @@ from accredit.protocols import Verifier
 from accredit.tasks import chain, walk
 from accredit.tasks.configs import (
     ChainConfig,
+    HeldOut,
     HubConfig,
     ImoAnswerBenchConfig,
     JsonlConfig,
@@ -18,10 +19,20 @@ from accredit.tasks.configs import (
     VerifierConfig,
     WalkConfig,
 )
-from accredit.tasks.problems import BadRow, ColumnMapping, LoadedProblems
+from accredit.tasks.golds import golds_read
+from accredit.tasks.problems import BadRow, ColumnMapping, LoadedProblems, shortened
 from accredit.types import Problem
-from accredit.verification.answered import HasAnswer, answer_finder, has_box
-from accredit.verification.boxed import EXTRACTIONS
+from accredit.verification.answered import (
+    AnswerReader,
+    HasAnswer,
+    Turns,
+    TurnVerifier,
+    answer_reader,
+)
+
+LARGEST_HELD_OUT = 64
+HELD_OUT_SHARE = 5
+"""Unless told otherwise one problem of so many is kept for evaluation."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +43,17 @@ class Task:
     evaluation: tuple[Problem, ...]
     verifier: Verifier
     bad_rows: tuple[BadRow, ...] = field(default=())
-    has_answer: HasAnswer = has_box
+    has_answer: HasAnswer = answer_reader().has_answer
     """Whether a completion that goes on has said its whole answer already."""
+    rows: VerifierConfig | None = None
+    """How completions to a user's own rows are scored, where there are such."""
+    columns: tuple[str, ...] = ()
+    """Names of what those rows hold."""
+    notes: tuple[str, ...] = ()
+    """What to say of the problems before a run."""
+    reads_turn: bool = True
+    """Whether the verifier reads an answer off the whole turn; a function of the user
+    is shown what was sampled, and nothing else."""
 
     def __post_init__(self) -> None:
         for purpose, problems in (("train", self.train), ("evaluate", self.evaluation)):
@@ -42,6 +62,10 @@ class Task:
                     f"a task needs problems to {purpose} on, got none; lower held_out "
                     "or check the splits"
                 )
+
+    def seen_by(self, turns: Turns) -> Verifier:
+        """The verifier, for completions alone."""
+        return TurnVerifier(self.verifier, turns) if self.reads_turn else self.verifier
 
 
 def build_task(config: Any) -> Task:
@@ -89,18 +113,15 @@ def jsonl_task(config: JsonlConfig) -> Task:
     )
     if config.evaluation_split is None:
         loaded = load(split=config.train_split)
-        return held_out_task(config, loaded, lambda: build_verifier(config))
-    evaluation = load(split=config.evaluation_split).problems
+        return own_task(
+            config, *held_out_parts(config.held_out, loaded.problems), loaded
+        )
+    evaluation = load(split=config.evaluation_split)
     train = load(split=config.train_split)
+    problems = train.problems
     if config.train_split is None:
-        train = without(train, evaluation)
-    return Task(
-        train.problems,
-        evaluation,
-        build_verifier(config),
-        train.bad_rows,
-        answer_finder(config.answer_tag),
-    )
+        problems = without(problems, evaluation.problems)
+    return own_task(config, problems, evaluation.problems, train)
 
 
 def hub_task(config: HubConfig) -> Task:
@@ -116,25 +137,31 @@ def hub_task(config: HubConfig) -> Task:
     )
     train = load(split=config.train_split or "train")
     if config.evaluation_split is None:
-        return held_out_task(config, train, lambda: build_verifier(config))
+        return own_task(config, *held_out_parts(config.held_out, train.problems), train)
     evaluation = load(split=config.evaluation_split)
-    return Task(
-        train.problems,
-        evaluation.problems,
-        build_verifier(config),
-        (*train.bad_rows, *evaluation.bad_rows),
-        answer_finder(config.answer_tag),
-    )
+    return own_task(config, train.problems, evaluation.problems, train, evaluation)
 
 
 def reasoning_gym_task(config: ReasoningGymConfig) -> Task:
     """A generated data set with its own scorer."""
-    from accredit.tasks.reasoning_gym import ReasoningGymVerifier, load_reasoning_gym
+    from accredit.tasks.reasoning_gym import (
+        READER,
+        ReasoningGymVerifier,
+        load_reasoning_gym,
+    )
 
     loaded = load_reasoning_gym(
         config.data_set, config.num_problems, config.data_seed, config=config.options
     )
-    return held_out_task(config, loaded, ReasoningGymVerifier)
+    train, evaluation = held_out_parts(config.held_out, loaded.problems)
+    verifier = ReasoningGymVerifier()
+    return Task(
+        tuple(train),
+        tuple(evaluation),
+        verifier,
+        loaded.bad_rows,
+        READER.has_answer,
+    )
 
 
 def imo_answerbench_task(config: ImoAnswerBenchConfig) -> Task:
@@ -142,7 +169,52 @@ def imo_answerbench_task(config: ImoAnswerBenchConfig) -> Task:
     from accredit.tasks.imo_bench import load_imo_answerbench
 
     loaded = load_imo_answerbench(config.path)
-    return held_out_task(config, loaded, lambda: build_verifier(config))
+    return own_task(config, *held_out_parts(config.held_out, loaded.problems), loaded)
+
+
+def own_task(
+    config: VerifierConfig,
+    train: Sequence[Problem],
+    evaluation: Sequence[Problem],
+    *loaded: LoadedProblems,
+) -> Task:
+    """Rows of a user's, with gold answers as the verifier reads them.
+
+    The verifier is built last, once the problems are known to be good.
+    """
+    reader = reader_of(config)
+    read = partial(golds_read, reader=reader, verifier=config.verifier)
+    shorter = [
+        (problem.answer, after.answer)
+        for problem, after in zip(train, read(train), strict=True)
+        if problem.answer != after.answer
+    ]
+    return Task(
+        read(train),
+        read(evaluation),
+        build_verifier(config),
+        tuple(row for part in loaded for row in part.bad_rows),
+        reader.has_answer,
+        config,
+        tuple(dict.fromkeys(name for part in loaded for name in part.columns)),
+        (solutions_note(shorter, len(train)),) if shorter else (),
+        reads_turn=config.verifier != "function",
+    )
+
+
+def solutions_note(read: Sequence[tuple[str | None, str | None]], total: int) -> str:
+    """What to say of gold texts that held more than their answers."""
+    (text, answer), *_ = read
+    return (
+        f"{len(read)} of {total} gold texts hold more than an answer, which is read "
+        f"off them: the first, {shortened(text)}, gives {shortened(answer)}"
+    )
+
+
+def reader_of(config: VerifierConfig) -> AnswerReader:
+    """What counts as the answer of a completion, for whoever asks."""
+    default = "box_or_text" if config.verifier == "exact" else "box"
+    return answer_reader(config.answer_in or default, config.answer_tag)
 
 
 def build_verifier(config: VerifierConfig) -> Verifier:
@@ -161,10 +233,11 @@ def build_verifier(config: VerifierConfig) -> Verifier:
         )
         function.check()
         return function
+    extract = reader_of(config).answer
     if config.verifier == "exact":
         from accredit.verification.exact import ExactVerifier
 
-        return ExactVerifier(EXTRACTIONS[config.answer_in or "box_or_text"])
+        return ExactVerifier(extract)
     from accredit.verification.math import MathVerifier
 
     if find_spec("math_verify") is None:
@@ -175,7 +248,7 @@ def build_verifier(config: VerifierConfig) -> Verifier:
     return MathVerifier(
         timeout_s=config.verifier_timeout_s,
         num_workers=config.verifier_workers,
-        extract=EXTRACTIONS[config.answer_in or "box"],
+        extract=extract,
     )
 
 
@@ -191,31 +264,30 @@ def columns(config: RowsConfig, split: str | None = None) -> ColumnMapping:
     )
 
 
-def held_out_task(
-    config: RowsConfig | ReasoningGymConfig | ImoAnswerBenchConfig,
-    loaded: LoadedProblems,
-    verifier: Callable[[], Verifier],
-) -> Task:
-    """The last `held_out` problems for evaluation, the others for training.
+def held_out_parts(
+    held_out: HeldOut, problems: Sequence[Problem]
+) -> tuple[Sequence[Problem], Sequence[Problem]]:
+    """All but the last `held_out` problems to train on, those for evaluation.
 
-    The verifier is built last, once the problems are known to be good.
+    Raises:
+        ValueError: none is left to train on.
     """
-    problems, held_out = loaded.problems, config.held_out
-    has_answer = answer_finder(getattr(config, "answer_tag", ""))
     if held_out is None:
-        return Task(problems, problems, verifier(), loaded.bad_rows, has_answer)
+        return problems, problems
+    if held_out == "auto":
+        held_out = min(LARGEST_HELD_OUT, max(1, len(problems) // HELD_OUT_SHARE))
     if held_out >= len(problems):
         raise ValueError(
             f"task.held_out must leave problems to train on, got {held_out} of "
             f"{len(problems)}; lower it, or set it to none to use all for both"
         )
     cut = len(problems) - held_out
-    train, evaluation = problems[:cut], problems[cut:]
-    return Task(train, evaluation, verifier(), loaded.bad_rows, has_answer)
+    return problems[:cut], problems[cut:]
 
 
-def without(loaded: LoadedProblems, others: Sequence[Problem]) -> LoadedProblems:
-    """The same less some of its problems."""
+def without(
+    problems: Sequence[Problem], others: Sequence[Problem]
+) -> tuple[Problem, ...]:
+    """The same less some of them."""
     ids = {problem.id for problem in others}
-    kept = tuple(problem for problem in loaded.problems if problem.id not in ids)
-    return LoadedProblems(kept, loaded.bad_rows)
+    return tuple(problem for problem in problems if problem.id not in ids)

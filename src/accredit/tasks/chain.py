@@ -19,7 +19,7 @@ from jaxtyping import Float
 
 from accredit.randomness import generator
 from accredit.types import Message, Problem, Rollout, Verdict
-from accredit.verification.boxed import last_box
+from accredit.verification.answered import answer_reader
 
 OPERATORS = "+-*"
 LABELS = "abcdefghijklmnopqrstuvwx"
@@ -182,6 +182,7 @@ def read_results(chain: Chain, text: str) -> tuple[int, ...] | None:
     return tuple(digits)
 
 
+BOXED = answer_reader()
 SPLITS = {"easy": (0.20, 0.35), "hard": (0.05, 0.08), "very_hard": (0.005, 0.015)}
 """Start success under the beliefs, as exact values."""
 NUM_TRAIN, NUM_HELD_OUT = 96, 32
@@ -235,7 +236,7 @@ class ChainVerifier:
         """One verdict a completion; no box is wrong, not unverifiable."""
         verdicts = []
         for problem, text, _ in items:
-            trail = last_box(text)
+            trail = BOXED.answer(text)
             reason = "no complete box" if trail is None else ""
             verdicts.append(Verdict(float(trail == problem.answer), reason))
         return verdicts

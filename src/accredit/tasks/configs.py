@@ -7,6 +7,9 @@ from pydantic import Field, model_validator
 
 from accredit.base_config import BaseConfig
 
+Reads = Literal["sampled", "clean"]
+HeldOut = Annotated[int, Field(ge=1)] | Literal["auto"] | None
+
 
 class BaseTaskConfig(BaseConfig):
     """What every task says of itself."""
@@ -15,6 +18,25 @@ class BaseTaskConfig(BaseConfig):
     def completion_tokens(self) -> int:
         """Budget of a completion where a recipe sets none."""
         return 256
+
+    @property
+    def reads(self) -> Reads:
+        """What a reward sees of a completion."""
+        return "clean"
+
+
+class ReadConfig(BaseTaskConfig):
+    """What tasks have whose completions may hold special tokens that mean something."""
+
+    reward_reads: Reads = "sampled"
+    """What a reward sees of a completion: `sampled` is all but the tokens that end or
+    pad it, `clean` is without any token that the tokenizer calls special, which may be
+    `<think>` or `<answer>`."""
+
+    @property
+    def reads(self) -> Reads:
+        """As the recipe says."""
+        return self.reward_reads
 
 
 class WalkConfig(BaseTaskConfig):
@@ -49,18 +71,23 @@ class ChainConfig(BaseTaskConfig):
         return 8 * self.num_steps + 9
 
 
-class VerifierConfig(BaseTaskConfig):
+class VerifierConfig(ReadConfig):
     """How completions to a user's own problems are scored."""
 
     verifier: Literal["exact", "math", "function"] = "math"
     """Compares the answer as text or as mathematics, or calls `reward_function`."""
     answer_in: Literal["box", "box_or_label", "box_or_text"] | None = None
-    """Says where a completion answers: in the last `\\boxed{}`; there, or after the
-    last `answer:`; or, without a box, in the whole completion. None takes `box` for
-    `math` and `box_or_text` for `exact`."""
+    """Says where a completion answers: in the last `\\boxed{}`; there, or in a
+    labelled place (`Answer: 42`, `the answer is 42`, `<answer>42</answer>`,
+    `#### 42`); or, without a box, in the whole completion. None takes `box`, and
+    `box_or_text` for `exact`."""
     answer_tag: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$|^$")] = ""
-    """A completion with a whole `<tag>...</tag>` behind its thinking has answered, and
-    is judged wherever it is stopped; empty takes a `\\boxed{}`."""
+    """Name of the block that is the answer, in place of `answer_in`: `answer` reads
+    `<answer>42</answer>` and nothing else. A completion that has answered is judged
+    wherever it is stopped."""
+    max_bad_gold_share: Annotated[float, Field(ge=0, le=1)] = 0.01
+    """Largest share of gold answers that the verifier may fail to read or to find equal
+    to themselves, among those tried before a training; above it the run stops."""
     reward_function: str = ""
     """Names a `module:function`, called as reward(completion, problem) -> float |
     None."""
@@ -70,12 +97,17 @@ class VerifierConfig(BaseTaskConfig):
     """Verifies in this many processes side by side."""
 
     @model_validator(mode="after")
-    def _function_is_named_where_it_is_used(self) -> "VerifierConfig":
+    def _keys_fit_together(self) -> "VerifierConfig":
         if bool(self.reward_function) != (self.verifier == "function"):
             raise ValueError(
                 "task.reward_function = 'module:function' and task.verifier = "
                 f"'function' go together, got {self.reward_function!r} with the "
                 f"verifier {self.verifier!r}"
+            )
+        if self.answer_tag and self.answer_in is not None:
+            raise ValueError(
+                "task.answer_in and task.answer_tag each say where the answer is, got "
+                f"{self.answer_in!r} and {self.answer_tag!r}; leave one out"
             )
         return self
 
@@ -96,9 +128,10 @@ class RowsConfig(VerifierConfig):
     list keeps all that have no other meaning."""
     on_bad_row: Literal["stop", "skip"] = "stop"
     """Stops at a malformed row with its number and reason, or skips and counts it."""
-    held_out: Annotated[int, Field(ge=1)] | None = 64
+    held_out: HeldOut = "auto"
     """Keeps this many problems, the last ones, for evaluation where no split is named
-    for it; none trains and evaluates on all."""
+    for it; auto keeps a fifth of them and at most 64, none trains and evaluates on
+    all."""
     train_split: str | None = None
     """Names the split to train on; none takes the split `train` of a hub data set, and
     of a file all rows that are not evaluated on."""
@@ -126,7 +159,7 @@ class HubConfig(RowsConfig):
     """Names the configuration of a data set that has several, e.g. `main`."""
 
 
-class ReasoningGymConfig(BaseTaskConfig):
+class ReasoningGymConfig(ReadConfig):
     """A reasoning-gym data set with its own scorer (extra `tasks`)."""
 
     name: Literal["reasoning_gym"] = "reasoning_gym"

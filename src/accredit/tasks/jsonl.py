@@ -34,7 +34,16 @@ def load_jsonl(
     Raises:
         ValueError: the file is missing, of another kind, or as `load_problems` says.
     """
-    path = Path(path)
+    rows, unit = numbered_rows(Path(path))
+    return load_problems(rows, str(path), columns, split, on_bad_row, unit)
+
+
+def numbered_rows(path: Path) -> tuple[Iterator[RawRow], str]:
+    """The rows of a file, and what their numbers count.
+
+    Raises:
+        ValueError: the file is missing or of another kind.
+    """
     readers = {
         ".jsonl": (jsonl_rows, "line"),
         ".ndjson": (jsonl_rows, "line"),
@@ -47,8 +56,7 @@ def load_jsonl(
             "convert it, or read parquet files with the task `hub`"
         )
     reader, unit = readers[path.suffix.lower()]
-    rows = reader(existing_file(path))
-    return load_problems(rows, str(path), columns, split, on_bad_row, unit)
+    return reader(existing_file(path)), unit
 
 
 def existing_file(path: str | Path) -> Path:

@@ -71,6 +71,8 @@ class LoadedProblems:
 
     problems: tuple[Problem, ...]
     bad_rows: tuple[BadRow, ...] = ()
+    columns: tuple[str, ...] = ()
+    """Names of what the rows hold."""
 
     @property
     def bad_row_counts(self) -> dict[str, int]:
@@ -128,7 +130,7 @@ def load_problems(
     if not chosen:
         splits = sorted({problem.split for problem in problems})
         raise ValueError(unknown_name("split", str(split), splits, source))
-    return LoadedProblems(tuple(chosen), tuple(bad_rows))
+    return LoadedProblems(tuple(chosen), tuple(bad_rows), known)
 
 
 def unknown_name(kind: str, name: str, known: Sequence[str], source: str) -> str:
@@ -139,6 +141,16 @@ def unknown_name(kind: str, name: str, known: Sequence[str], source: str) -> str
     return (
         f"a {kind} of {source} must be one of its own, got {name!r}; "
         f"{hint}known: {listed}"
+    )
+
+
+def unknown_column(key: str, name: str, known: Sequence[str], source: str) -> str:
+    """The same for a column that a key of the recipe names."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return (
+        f"{key} must name a column of {source}, got {name!r}; {hint}it has the columns "
+        f"{', '.join(known)}"
     )
 
 
@@ -154,9 +166,11 @@ def _resolved(
     """`columns` with every default settled and every name checked."""
     single = ("prompt", "messages", "answer", "id", "split")
     chosen = {field: getattr(columns, field) for field in single}
-    for name in (*chosen.values(), *(columns.metadata or ())):
+    wanted = [(f"task.{field}_column", name) for field, name in chosen.items()]
+    wanted += [("task.metadata_columns", name) for name in columns.metadata or ()]
+    for key, name in wanted:
         if name is not None and name not in known:
-            raise ValueError(unknown_name("column", name, known, source))
+            raise ValueError(unknown_column(key, name, known, source))
     for field in ("answer", "id", "split"):
         if chosen[field] is None and field in known:
             chosen[field] = field
@@ -164,8 +178,8 @@ def _resolved(
         default = next((name for name in ("messages", "prompt") if name in known), None)
         if default is None:
             raise ValueError(
-                unknown_name("column", "prompt", known, source)
-                + "; name yours as `prompt` or `messages` in the column mapping"
+                unknown_column("task.prompt_column", "prompt", known, source)
+                + "; name the one with the question, or task.messages_column"
             )
         chosen[default] = default
     used = {name for name in chosen.values() if name is not None}

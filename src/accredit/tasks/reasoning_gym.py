@@ -27,7 +27,9 @@ from accredit.tasks.problems import (
     unknown_name,
 )
 from accredit.types import EMPTY, LARGEST_REWARD, Problem, Rollout, Verdict
-from accredit.verification.boxed import last_box
+from accredit.verification.answered import AnswerReader
+from accredit.verification.blocks import Answer, find_block
+from accredit.verification.boxed import find_box_or_text
 from accredit.verification.pool import plain_environment
 
 MAKING_CPU_S = 60.0
@@ -86,17 +88,16 @@ def load_reasoning_gym(
     return load_problems(rows, described, columns, split, on_bad_row, unit="problem")
 
 
-def final_answer(completion: str) -> str:
-    """What a completion gives as its answer.
+def find_answer(text: str) -> Answer | None:
+    """The last complete `<answer>` block, which is the package's convention.
 
-    The text of the last complete `<answer>` tag, which is the package's convention, or
-    where there is none the whole completion; in either, the last complete box if any.
+    Where there is none, the whole text; in either, the last complete box if any.
     """
-    before, closing, _ = completion.rpartition("</answer>")
-    _, opening, inside = before.rpartition("<answer>")
-    text = inside if closing and opening else completion
-    content = last_box(text)
-    return (text if content is None else content).strip()
+    return find_block(text, "answer") or find_box_or_text(text)
+
+
+READER = AnswerReader(find_answer)
+final_answer = READER.answer
 
 
 class ReasoningGymVerifier:

@@ -2,7 +2,8 @@
 
 A prompt is rendered once, by the tokenizer's chat template or as plain text, and its
 length is measured on the very ids that are sent to the engine. Nothing is cut: what
-does not fit is left out, with a reason. A policy's text is never encoded again.
+does not fit is left out, with a reason. A policy's text is never encoded again. What a
+user's text spells of a control token stays text; see `control_tokens`.
 """
 
 import re
@@ -10,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from accredit.tasks.control_tokens import control_tokens, spelling_of
 from accredit.tasks.problems import shortened
 from accredit.text import without_lone_surrogates
 from accredit.types import Message, Problem, Prompt
@@ -19,6 +21,9 @@ Tokenizer: TypeAlias = Any
 
 Chat = Literal["auto", "template", "plain"]
 """auto: through the chat template where the tokenizer has one, else plain text."""
+
+Reads = Literal["sampled", "clean"]
+"""sampled: every token but those that end or pad; clean: without special tokens."""
 
 PLACEHOLDER = re.compile(r"\{(?:prompt|answer)\}")
 """Of a template; both in one pass, so that a text put in is not read again."""
@@ -141,40 +146,53 @@ def render_all(
 
 
 def decode_completion(
-    tokenizer: Tokenizer, token_ids: Sequence[int], stop_token_ids: Collection[int]
+    tokenizer: Tokenizer,
+    token_ids: Sequence[int],
+    stop_token_ids: Collection[int],
+    reads: Reads = "clean",
 ) -> str:
-    """What a completion says: without its stop token and other special tokens."""
-    return decode_completions(tokenizer, [token_ids], stop_token_ids)[0]
+    """What a completion says: without its stop token, and as `reads` has it."""
+    return decode_completions(tokenizer, [token_ids], stop_token_ids, reads)[0]
 
 
 def decode_completions(
     tokenizer: Tokenizer,
     completions: Sequence[Sequence[int]],
     stop_token_ids: Collection[int],
+    reads: Reads = "clean",
 ) -> list[str]:
     """`decode_completion` of many.
 
     Only a stop token at the very end is taken off; one in the middle was the policy's
     text and shows unless it is special. Spaces are never tidied.
     """
-    if not completions:
-        return []
-    spans = [
-        list(ids[:-1] if len(ids) and ids[-1] in stop_token_ids else ids)
-        for ids in completions
-    ]
-    texts = tokenizer.batch_decode(
-        spans, skip_special_tokens=True, clean_up_tokenization_spaces=False
-    )
-    return [without_lone_surrogates(text) for text in texts]
+    return decoder(tokenizer, stop_token_ids, reads)(completions)
 
 
 def decoder(
-    tokenizer: Tokenizer, stop_token_ids: Collection[int]
+    tokenizer: Tokenizer, stop_token_ids: Collection[int], reads: Reads = "clean"
 ) -> Callable[[Sequence[Sequence[int]]], list[str]]:
-    """`decode_completions` with tokenizer and stop tokens filled in."""
+    """`decode_completions` with everything but the completions filled in."""
     stops = frozenset(stop_token_ids)
-    return lambda completions: decode_completions(tokenizer, completions, stops)
+    hidden = frozenset[int]()
+    if reads == "sampled":
+        ends = {tokenizer.eos_token_id, tokenizer.pad_token_id, *stops}
+        hidden = ends.intersection(control_tokens(tokenizer).values())
+
+    def decoded(completions: Sequence[Sequence[int]]) -> list[str]:
+        if not completions:
+            return []
+        said = [
+            ids[:-1] if len(ids) and ids[-1] in stops else ids for ids in completions
+        ]
+        texts = tokenizer.batch_decode(
+            [[token for token in ids if token not in hidden] for ids in said],
+            skip_special_tokens=reads == "clean",
+            clean_up_tokenization_spaces=False,
+        )
+        return [without_lone_surrogates(text) for text in texts]
+
+    return decoded
 
 
 def _turns(problem: Problem, system: str) -> tuple[Message, ...]:
@@ -194,17 +212,19 @@ def _token_ids(
             "chat = 'template' needs a tokenizer with a chat template, got one without;"
             " use 'auto' or 'plain'"
         )
+    spelling = spelling_of(tokenizer)
+    marked = [
+        [Message(turn.role, spelling.marked(turn.content)) for turn in turns]
+        for turns in conversations
+    ]
     if chat == "plain" or not has_template:
         texts: list[str | DoesNotFit] = [
-            "\n\n".join(turn.content for turn in turns) for turns in conversations
+            "\n\n".join(turn.content for turn in turns) for turns in marked
         ]
     else:
-        texts = [_templated(turns, tokenizer) for turns in conversations]
-    written = [text for text in texts if isinstance(text, str)]
+        texts = [_templated(turns, tokenizer) for turns in marked]
+    encoded = iter(spelling.encoded([text for text in texts if isinstance(text, str)]))
     opening = _opening_ids(tokenizer)
-    encoded = iter(
-        tokenizer(written, add_special_tokens=False)["input_ids"] if written else []
-    )
     return [
         str(text) if isinstance(text, DoesNotFit) else _opened(next(encoded), opening)
         for text in texts
@@ -232,7 +252,11 @@ def _opening_ids(tokenizer: Tokenizer) -> tuple[int, ...]:
     return (tokenizer.bos_token_id,) if begins else ()
 
 
-def _opened(ids: Sequence[int], opening: tuple[int, ...]) -> tuple[int, ...] | str:
+def _opened(
+    ids: Sequence[int] | ValueError, opening: tuple[int, ...]
+) -> tuple[int, ...] | str:
+    if isinstance(ids, ValueError):
+        return str(ids)
     start = 0
     while opening and start < len(ids) and ids[start] == opening[0]:
         start += 1

@@ -1,73 +1,110 @@
-"""Whether a completion that still goes on holds its whole answer already.
+"""The answer of a completion: one definition for verifier, environment and gold.
 
-Such a completion is judged where it is stopped, and never valued by a critic: nothing
-that could follow is unknown. What a model thinks, up to the last closing tag of its
-thinking, is no answer; the opening tag is often the prompt's. Knows text.
+What a model thinks, up to the last closing tag of its thinking, is no answer; where
+the thinking has not ended there is none. Of the rest an `AnswerReader` finds what is
+handed in. A completion that goes on has answered once that is whole: it is judged where
+it is stopped, and never valued by a critic, since nothing that could follow is unknown.
+Knows text.
 """
 
-import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
-from accredit.types import Problem
-from accredit.verification.boxed import last_box
+from accredit.protocols import Verifier
+from accredit.types import Problem, Rollout, Verdict
+from accredit.verification.blocks import Answer, Finder, find_block
+from accredit.verification.boxed import FINDERS
 
 THINKING_OPENS, THINKING_CLOSES = "<think>", "</think>"
+TAIL = 32
+"""Last tokens of a prompt, among which an opening tag stands that is still open."""
 
 HasAnswer = Callable[[Problem, str], bool]
 
 
-def opens_thinking(text: str) -> bool:
-    """Whether what follows the text is thought: a thinking part is open at its end."""
-    _, opening, thought = text.rpartition(THINKING_OPENS)
-    return bool(opening) and THINKING_CLOSES not in thought
+@dataclass(frozen=True)
+class AnswerReader:
+    """Reads the answer off an assistant's turn, its thinking included."""
+
+    find: Finder
+    """Where the answer stands in what is behind the thinking."""
+
+    def found(self, turn: str) -> Answer | None:
+        """The answer, and whether it is whole; None where none is given."""
+        handed_in = after_thinking(turn)
+        return None if handed_in is None else self.find(handed_in)
+
+    def answer(self, turn: str) -> str | None:
+        """An `Extraction`: what a verifier compares with gold."""
+        found = self.found(turn)
+        return None if found is None else found.text
+
+    def has_answer(self, problem: Problem, turn: str) -> bool:
+        """A `HasAnswer`: whether the turn, which may go on, has said it whole."""
+        found = self.found(turn)
+        return found is not None and found.is_whole and bool(found.text)
 
 
-def read_with_thinking(
-    prompt_ids: Sequence[int],
-    written: Sequence[int],
-    *,
-    decode: Callable[[Sequence[Sequence[int]]], list[str]],
-    decode_whole: Callable[[Sequence[int]], str],
-) -> str:
-    """A completion's text, behind the opening tag where the prompt has opened it.
-
-    Where nobody thinks, it is the text that is judged, by `decode`. Elsewhere it is
-    that of `decode_whole`, which keeps special tokens: the tags may be such.
-    """
-    text = decode_whole(written)
-    if opens_thinking(decode_whole(prompt_ids)):
-        return THINKING_OPENS + text
-    if THINKING_OPENS in text or THINKING_CLOSES in text:
-        return text
-    (judged,) = decode([written])
-    return judged
+def answer_reader(answer_in: str = "box", answer_tag: str = "") -> AnswerReader:
+    """A reader of the block of a tag, or where none is named, of the rule's places."""
+    if answer_tag:
+        return AnswerReader(partial(find_block, tag=answer_tag))
+    return AnswerReader(FINDERS[answer_in])
 
 
-def after_thinking(text: str) -> str | None:
+def after_thinking(turn: str) -> str | None:
     """What stands behind the thinking part; None where that has not ended."""
-    thought, closing, answer = text.rpartition(THINKING_CLOSES)
+    thought, closing, answer = turn.rpartition(THINKING_CLOSES)
     if closing:
         return None if THINKING_OPENS in answer else answer
     return None if THINKING_OPENS in thought + answer else answer
 
 
-def has_box(problem: Problem, text: str) -> bool:
-    r"""Whether a complete `\boxed{}` stands behind the thinking part."""
-    answer = after_thinking(text)
-    return answer is not None and last_box(answer) is not None
+def opens_thinking(prompt: str) -> bool:
+    """Whether what follows the text is thought: it ends with the opening tag."""
+    return prompt.rstrip().endswith(THINKING_OPENS)
 
 
-def has_block(problem: Problem, text: str, *, tag: str) -> bool:
-    """Whether a complete `<tag>...</tag>` stands behind the thinking part."""
-    answer = after_thinking(text)
-    if answer is None:
-        return False
-    name = re.escape(tag)
-    opening = re.search(rf"<{name}>", answer)
-    return opening is not None and f"</{tag}>" in answer[opening.end() :]
+@dataclass(frozen=True)
+class Turns:
+    """Completions as the turns they belong to: what the prompt opened, then the text.
+
+    A template of a thinking model writes the opening tag itself, so that no completion
+    holds it.
+    """
+
+    decode: Callable[[Sequence[Sequence[int]]], list[str]]
+    """Completions as text; see `tasks.rendering.decoder`."""
+
+    def opening(self, prompt_ids: Sequence[int]) -> str:
+        """What the prompt has written of the answer's turn already."""
+        (tail,) = self.decode([prompt_ids[-TAIL:]])
+        return THINKING_OPENS if opens_thinking(tail) else ""
+
+    def read(self, prompt_ids: Sequence[int], written: Sequence[int]) -> str:
+        """One completion as its turn."""
+        (text,) = self.decode([written])
+        return self.opening(prompt_ids) + text
 
 
-def answer_finder(tag: str) -> HasAnswer:
-    """A block of that tag, or a box where no tag is named."""
-    return partial(has_block, tag=tag) if tag else has_box
+@dataclass(frozen=True)
+class TurnVerifier:
+    """Shows a verifier that reads answers the whole turn of each completion."""
+
+    inner: Verifier
+    turns: Turns
+
+    def verify(self, items: Sequence[tuple[Problem, str, Rollout]]) -> list[Verdict]:
+        """One verdict an item, in order."""
+        opening = self.turns.opening
+        return self.inner.verify(
+            [
+                (problem, opening(rollout.prompt.token_ids) + text, rollout)
+                for problem, text, rollout in items
+            ]
+        )
+
+    def close(self) -> None:
+        """Closes the inner one."""
+        self.inner.close()

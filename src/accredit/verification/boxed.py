@@ -1,54 +1,50 @@
-"""Where a completion says what its answer is. Knows text, no mathematics.
+"""Where a text says what its answer is. Knows text, no mathematics and no thinking.
 
-Each function is a policy a recipe can name; `EXTRACTIONS` lists them.
+Each rule is one that a recipe can name; `FINDERS` lists them, `EXTRACTIONS` the same
+without saying whether the answer is whole.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from accredit.verification.blocks import Answer, Finder, find_box
+from accredit.verification.labels import find_label
+
 Extraction = Callable[[str], str | None]
 
-_BOX_TOKENS = re.compile(r"(?P<box>\\(?:boxed|fbox)\s*\{)|\\.|\{|\}", re.DOTALL)
-_ANSWER_LABEL = re.compile(r"\banswer\b(?:\s+is\b)?\s*(?:\*\*)?\s*:?", re.IGNORECASE)
+
+def find_box_or_label(text: str) -> Answer | None:
+    """The last box that holds something, else what the last label says."""
+    box = find_box(text)
+    return box if box and box.text else find_label(text) or box
 
 
-def last_box(text: str) -> str | None:
-    r"""The content of the last complete `\boxed{}` or `\fbox{}`; None without one.
-
-    Braces are balanced and `\{`, `\}` are not braces. Of nested boxes the innermost
-    counts. One pass, so that a text of unclosed boxes costs no more than any other.
-    """
-    open_braces: list[tuple[bool, int]] = []
-    best: tuple[int, int] | None = None
-    for token in _BOX_TOKENS.finditer(text):
-        if token["box"] or token[0] == "{":
-            open_braces.append((bool(token["box"]), token.end()))
-        elif token[0] == "}" and open_braces:
-            is_box, start = open_braces.pop()
-            if is_box and (best is None or start > best[0]):
-                best = (start, token.start())
-    return None if best is None else text[best[0] : best[1]].strip()
+def find_box_or_text(text: str) -> Answer | None:
+    """The last box that holds something, else the whole text without outer blanks."""
+    box = find_box(text)
+    return box if box and box.text else Answer(text.strip(), is_whole=False)
 
 
-def box_or_label(text: str) -> str | None:
-    """The last box, else what follows the last "answer:" or "answer is" on its line."""
-    box = last_box(text)
-    if box is not None:
-        return box
-    labels = list(_ANSWER_LABEL.finditer(text))
-    if not labels:
-        return None
-    line = text[labels[-1].end() :].lstrip().partition("\n")[0].strip()
-    return line or None
+FINDERS: Mapping[str, Finder] = MappingProxyType(
+    {
+        "box": find_box,
+        "box_or_label": find_box_or_label,
+        "box_or_text": find_box_or_text,
+    }
+)
 
 
-def box_or_text(text: str) -> str | None:
-    """The last box, else the whole text without surrounding whitespace."""
-    box = last_box(text)
-    return text.strip() if box is None else box
+def _text_of(find: Finder) -> Extraction:
+    def extracted(text: str) -> str | None:
+        found = find(text)
+        return None if found is None else found.text
+
+    return extracted
 
 
 EXTRACTIONS: Mapping[str, Extraction] = MappingProxyType(
-    {"box": last_box, "box_or_label": box_or_label, "box_or_text": box_or_text}
+    {name: _text_of(find) for name, find in FINDERS.items()}
 )
+last_box = EXTRACTIONS["box"]
+box_or_label = EXTRACTIONS["box_or_label"]
+box_or_text = EXTRACTIONS["box_or_text"]

@@ -116,10 +116,18 @@ def scorer(
         except MemoryError:
             return {"invalid": "ran out of memory"}
         except BaseException as error:
-            return {"invalid": f"raised {type(error).__name__}: {error}"[:500]}
+            story = f"raised {type(error).__name__}: {error}"[:500]
+            return {"invalid": story + place_of(error)}
         return judged(value)
 
     return scored
+
+
+def place_of(error: BaseException) -> str:
+    """` (file:line)` of the innermost line of the user's module; nothing without."""
+    _, *frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename == frames[0].filename]
+    return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
 def judged(value: object) -> dict[str, Any]:
