@@ -95,9 +95,8 @@ def stored_rollouts(
     """The judged rollouts of a refill that the store admits."""
     found: list[StoredRollout] = []
     for group in groups:
-        for rollout, verdict in zip(group.rollouts, group.verdicts, strict=True):
-            reward = verdict.reward
-            if reward is None or not rollout.completion_ids:
+        for rollout, reward in zip(group.rollouts, group.votes, strict=True):
+            if reward is None:
                 continue
             if config.admission == "all" or passes(reward, config.pass_mark):
                 problem = group.prompt.problem.id
@@ -150,8 +149,8 @@ def passing_completions(
     return [
         (group.prompt.problem.id, rollout.completion_ids)
         for group in groups
-        for rollout, verdict in zip(group.rollouts, group.verdicts, strict=True)
-        if verdict.reward is not None and passes(verdict.reward, pass_mark)
+        for rollout, reward in zip(group.rollouts, group.votes, strict=True)
+        if reward is not None and passes(reward, pass_mark)
     ]
 
 

@@ -120,12 +120,10 @@ def _all_equal_share(groups: Sequence[Group]) -> float | None:
 
     A group with a stopped member is worth more than its rewards, and left out.
     """
-    judged = [_judged(group) for group in groups]
-    whole = zip(judged, groups, strict=True)
     rewards = [
-        [reward for reward in known if reward is not None]
-        for known, group in whole
-        if len(known) == len(group.rollouts)
+        [reward for reward in group.votes if reward is not None]
+        for group in groups
+        if len(_judged(group)) == len(group.rollouts)
     ]
     comparable = [known for known in rewards if len(known) > 1]
     return share(sum(len(set(known)) == 1 for known in comparable), len(comparable))
