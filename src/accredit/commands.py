@@ -1,7 +1,7 @@
 """What each command does, once its arguments are known."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -330,18 +330,15 @@ def score_table(row: dict[str, Any], title: str) -> "Table":
     """Scores with their intervals, then counts."""
     from rich.table import Table
 
+    from accredit.reports.summary import shown_scores
+
     table = Table("", "value", "95% interval", box=None, title=title)
-    for key in scored(row):
+    for key in shown_scores(row):
         value, low, high = row[key], row.get(f"{key}_low"), row.get(f"{key}_high")
         interval = "" if low is None else f"{low:.3f} .. {high:.3f}"
         shown = f"{value:.3f}" if isinstance(value, float) else str(value)
         table.add_row(key.removeprefix("eval/"), shown, interval)
     return table
-
-
-def scored(row: dict[str, Any]) -> Iterable[str]:
-    """Keys that are not the ends of an interval."""
-    return [key for key in row if not key.endswith(("_low", "_high"))]
 
 
 def console() -> Any:

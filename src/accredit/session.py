@@ -37,7 +37,7 @@ from accredit.prefix_critics import opening_of_prompted
 from accredit.records import Cost, Record, State
 from accredit.reports.alarms import PATIENCE, new_warning_lines
 from accredit.reports.environment import environment
-from accredit.reports.evaluation import EvalResult, evaluation
+from accredit.reports.evaluation import EvalResult, evaluation, selection_score
 from accredit.reports.metrics import last_fault, num_judged, step_metrics
 from accredit.reports.page import write_report
 from accredit.reports.progress import TrainingProgress, final_table
@@ -150,13 +150,13 @@ class Session:
         saved = {
             checkpoint_step(folder) for folder in checkpoints(self.run.checkpoints)
         }
-        scored = [
-            row
+        scores = {
+            row["step"]: score
             for row in self.run.evaluations()
-            if "eval/mean" in row and row["step"] in saved
-        ]
-        best = max(scored, key=lambda row: row["eval/mean"], default=None)
-        return [] if best is None else [best["step"]]
+            if row["step"] in saved and (score := selection_score(row)) is not None
+        }
+        best = max(scores, key=lambda step: scores[step], default=None)
+        return [] if best is None else [best]
 
     def _track(self, row: dict[str, Any], step: int) -> None:
         for tracker in self.trackers:

@@ -1,7 +1,8 @@
 """What can be set about algorithms that go on from stored rollouts. Loads no torch.
 
 The defaults are the paper's settings of AC2, arXiv:2609.39247; algorithms/ac2.py says
-where they differ.
+where they differ. Those that make sense at one size of a step alone are in proportion
+to `prompts_per_step`, and the paper's at its 192.
 """
 
 import math
@@ -35,12 +36,14 @@ class ReplayConfig(OutcomeConfig):
     """Prefixes, or slots, of a step."""
     group_size: Positive = 16
     """Continuations of a prefix."""
-    num_refill: Positive = 192
-    """Fresh problems a step whose rollouts are stored for later ones."""
+    num_refill: Positive | None = None
+    """Fresh problems a step whose rollouts are stored for later ones; none is as many
+    as prompts_per_step."""
     refill_every: Positive = 1
     """Steps between refills; each then draws as many as all those steps would."""
-    replay_capacity: Positive = 256
-    """Rollouts in store; the oldest go first."""
+    replay_capacity: Positive | None = None
+    """Rollouts in store; the oldest go first; none is 4/3 of prompts_per_step, and at
+    least what a refill brings."""
     admission: Literal["all", "passed"] = "all"
     """Whose rollouts are stored: every judged one's, or only those that passed."""
     pass_mark: float = 6 / 7
@@ -85,6 +88,18 @@ class ReplayConfig(OutcomeConfig):
             self, ("entropy_target",), self.entropy_control, "entropy_control = true"
         )
         return self
+
+    @property
+    def fresh_per_step(self) -> int:
+        """Problems of a step's refill: `num_refill`, or as derived."""
+        return self.num_refill or self.prompts_per_step
+
+    @property
+    def store_size(self) -> int:
+        """Rollouts in store: `replay_capacity`, or as derived; 256 in the paper."""
+        derived = -(-4 * self.prompts_per_step // 3)
+        at_once = self.fresh_per_step * self.refill_every
+        return self.replay_capacity or max(derived, at_once)
 
     def chunk(self, max_new_tokens: int) -> int:
         """Tokens of a chunk under that budget."""
@@ -181,10 +196,12 @@ class AC2Config(ReplayConfig):
     critic_targets: Literal["mixed", "monte_carlo", "bootstrap"] = "mixed"
     """What the critic is taught: what each group's endpoints say; only groups that were
     judged throughout; or values one chunk on, for all."""
-    critic_capacity: Positive = 1920
-    """Prefixes in the critic's buffer; the oldest go first."""
-    records_per_step: Positive = 768
-    """Prefixes of the buffer that the critic is taught in a step."""
+    critic_capacity: Positive | None = None
+    """Prefixes in the critic's buffer; the oldest go first; none is 10 times
+    prompts_per_step."""
+    records_per_step: Positive | None = None
+    """Prefixes of the buffer that the critic is taught in a step; none is 4 times
+    prompts_per_step."""
     critic_steps: Positive = 1
     """Optimizer steps of the critic's turn, which share the records among them."""
     min_valid: Positive | None = None
@@ -211,6 +228,17 @@ class AC2Config(ReplayConfig):
     """When the critic is trusted; a section of its own."""
     critic: PrefixCriticConfig = PromptedConfig()
     """Who values the prefixes; a section of its own."""
+
+    @property
+    def lessons_in_store(self) -> int:
+        """Of the critic's buffer: `critic_capacity`, or as derived; 1,920 in the
+        paper."""
+        return self.critic_capacity or 10 * self.prompts_per_step
+
+    @property
+    def lessons_per_step(self) -> int:
+        """Taught in a step: `records_per_step`, or as derived; 768 in the paper."""
+        return self.records_per_step or 4 * self.prompts_per_step
 
     @model_validator(mode="before")
     @classmethod

@@ -62,7 +62,7 @@ def refilled(config: ReplayConfig, state: State, world: World) -> Refilled:
     """One full rollout of each of the next problems, where a refill is due."""
     if state.step % config.refill_every != 0:
         return Refilled()
-    count = config.num_refill * config.refill_every
+    count = config.fresh_per_step * config.refill_every
     prompts = list(world.problems.draw(state.num_drawn, count))
     key = ("refill", state.step)
     groups = world.environment.roll_out(prompts, 1, world.sampling, key)

@@ -98,6 +98,7 @@ def _reward_metrics(record: Record) -> dict[str, float | int | None]:
     shaped = record.shaped_rewards[record.batch.verified].double()
     return {
         "reward/mean": mean(valid),
+        "reward/mean_all": share(math.fsum(r or 0.0 for r in rewards), len(rewards)),
         "reward/shaped_mean": mean(shaped),
         "reward/deviation": float(valid.std()) if len(valid) > 1 else None,
         "reward/invalid_share": share(sum(r is None for r in rewards), len(rewards)),

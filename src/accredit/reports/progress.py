@@ -25,6 +25,7 @@ from rich.text import Text
 
 from accredit.reports.summary import (
     CRITIC_ONLY,
+    OVER_ALL,
     SAVED,
     decimal,
     ledgers,
@@ -33,7 +34,9 @@ from accredit.reports.summary import (
     spending,
     summary_rows,
     time_left,
+    twin,
     with_interval,
+    with_twin,
 )
 
 Row = Mapping[str, float | int | None]
@@ -112,8 +115,11 @@ class TrainingProgress:
 
     def evaluated(self, evaluation: Row) -> None:
         """Shows one evaluation's row."""
-        self._evaluation = decimal(evaluation.get("eval/mean"))
+        self._evaluation = with_twin(evaluation, "eval/mean")
         score = with_interval(evaluation, "eval/mean")
+        if twin(evaluation, "eval/mean") is not None:
+            whole = with_interval(evaluation, f"eval/mean{OVER_ALL}")
+            score += f", over all samples {whole}"
         self._print(f"step {evaluation.get('step', self._step)}  evaluation {score}")
 
     def warn(self, lines: Sequence[str]) -> None:
@@ -159,7 +165,7 @@ def status_line(
         width: Characters at hand; parts that do not fit are dropped, `DROPPED_FIRST`
             in its order. None drops nothing.
     """
-    parts = {"reward": f"reward {decimal(metrics.get('reward/mean'))}"}
+    parts = {"reward": f"reward {with_twin(metrics, 'reward/mean')}"}
     if metrics.get(CRITIC_ONLY):
         parts["alone"] = "critic alone"
     if metrics.get("readiness/share") is not None:
