@@ -10,7 +10,7 @@ from accredit.types import Batch, Group
 def collate(groups: Sequence[Group]) -> Batch:
     """Every rollout of `groups`, in order; padding holds token 0 and log-prob 0.
 
-    One without a sampled token is not verified, whatever its verdict: see `Group.votes`.
+    One without a sampled token is not verified, whatever it was paid: `Group.votes`.
 
     Raises:
         ValueError: there is no group.

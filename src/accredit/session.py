@@ -35,7 +35,7 @@ from accredit.learner.checkpoint import (
 from accredit.loops.synchronous import Plan, is_due, train
 from accredit.prefix_critics import opening_of_prompted
 from accredit.records import Cost, Record, State
-from accredit.reports.alarms import PATIENCE, new_warning_lines
+from accredit.reports.alarms import PATIENCE, Watch
 from accredit.reports.environment import environment
 from accredit.reports.evaluation import EvalResult, evaluation, selection_score
 from accredit.reports.metrics import last_fault, num_judged, step_metrics
@@ -74,6 +74,7 @@ class Session:
         self.stop_requested = False
         self.last_save_fault = ""
         """Why the newest save failed; empty where it stands."""
+        self.watch = Watch([*run.metrics(), *run.evaluations()])
         self.history = run.metrics()[-10 * PATIENCE :]
 
     def evaluated(self, state: State) -> State:
@@ -89,6 +90,7 @@ class Session:
         }
         self.run.append_evaluation(row)
         self.progress.evaluated(row)
+        self.progress.alarm(self.watch.heard(row))
         self._track(row, state.step)
         return state
 
@@ -113,7 +115,7 @@ class Session:
             rows = rollout_rows(record, state.step, self.assembly.decode)
             self.run.write_rollouts(state.step, rows)
         self.progress.update(row)
-        self.progress.warn(new_warning_lines(self.history))
+        self.progress.alarm(self.watch.heard(row))
         self._track(row, state.step)
         self._stop_where_nothing_is_verified(record)
 

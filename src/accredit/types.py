@@ -285,7 +285,7 @@ class Group:
         teaches nobody and so is no sibling to be compared with.
         """
         return tuple(
-            verdict.reward if rollout.num_sampled else None
+            verdict.reward if bool(rollout.sampled.any()) else None
             for rollout, verdict in zip(self.rollouts, self.verdicts, strict=True)
         )
 
@@ -333,9 +333,10 @@ class Batch:
             raise ValueError("padding cannot be sampled: sampled must imply token_mask")
         idle = self.verified & ~self.sampled.any(1)
         if bool(idle.any()):
+            rows_found = _integers(idle.nonzero()[:, 0])
             raise ValueError(
                 "a verified rollout must hold a sampled token, or it shifts its "
-                f"group's baseline for nothing, got rows {_integers(idle.nonzero()[:, 0])} "
+                f"group's baseline for nothing, got rows {rows_found} "
                 "without one; collate their groups, which gives them no vote"
             )
 

@@ -148,7 +148,9 @@ def selection_score(row: Mapping[str, Any]) -> float | None:
     """
     for key in (f"eval/mean{OVER_ALL}", "eval/mean"):
         score = row.get(key)
-        if isinstance(score, int | float) and math.isfinite(score):
+        if isinstance(score, bool) or not isinstance(score, int | float):
+            continue
+        if math.isfinite(score):
             return float(score)
     return None
 

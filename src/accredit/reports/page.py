@@ -104,7 +104,7 @@ def report_page(run: RunDirectory) -> str:
         facts=[("run", printable(run.path.name)), *_facts(recipe, environment)],
         headline=_headline(evaluations),
         totals=totals(metrics),
-        warnings=warning_lines(metrics),
+        warnings=warning_lines(metrics, evaluations),
         rows=summary_rows(metrics, evaluations),
         learning=_learning_charts(evaluations),
         charts=_charts(CURVES, "curve", metrics),

@@ -23,6 +23,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from accredit.reports.alarms import Warned, warnings_of
 from accredit.reports.summary import (
     CRITIC_ONLY,
     OVER_ALL,
@@ -52,6 +53,8 @@ BAR_WIDTH = 12
 DROPPED_FIRST = ("flops", "rate", "length")
 """Parts of the status that give way where a line is too short for all."""
 SEPARATOR = " · "
+LOUD = "bold red"
+"""Of what makes a run worthless."""
 
 
 class TrainingProgress:
@@ -126,6 +129,12 @@ class TrainingProgress:
         """Shows warnings above the bar."""
         for line in lines:
             self._print(f"warning: {line}", style="yellow")
+
+    def alarm(self, found: Sequence[Warned]) -> None:
+        """Shows alarms of the run's own numbers; the loud ones stand out."""
+        for warned in found:
+            style = LOUD if warned.is_loud else "yellow"
+            self._print(f"warning: {warned.text}", style=style)
 
     @property
     def seconds_left(self) -> float | None:
@@ -215,7 +224,18 @@ def final_table(metrics: Sequence[Row], evaluations: Sequence[Row]) -> Group:
     spent += [SEPARATOR.join(both)] if both else []
     note = "Brackets: 95% intervals. Bold: the intervals do not touch."
     lines = [Text(""), *(Text(line) for line in spent), Text(note, style="dim")]
-    return Group(table, *lines)
+    return Group(table, *lines, *_last_warnings(warnings_of(metrics, evaluations)))
+
+
+def _last_warnings(found: Sequence[Warned]) -> list[Text]:
+    """The loud ones once more, and how many others there were."""
+    loud = [warned for warned in found if warned.is_loud]
+    lines = [Text(f"warning: {warned.text}", style=LOUD) for warned in loud]
+    others = len(found) - len(loud)
+    if others:
+        words = "1 other warning" if others == 1 else f"{others} other warnings"
+        lines.append(Text(f"{words} of the run: see its page", style="yellow"))
+    return lines
 
 
 def _packed(parts: Sequence[str]) -> list[str]:
