@@ -221,7 +221,7 @@ ROUTED_ALARMS = (
     ),
     Alarm(
         ("ac2/invalid_share",),
-        lambda share: share > 0.1,
+        lambda share: 0.1 < share < 0.5,
         "more than 10% of the critic's answers were no number on its grid",
         "change algorithm.critic.template, or set algorithm.critic.readout "
         "'expectation'",
