@@ -80,7 +80,12 @@ def evaluate(
     if as_json:
         print(json.dumps(row))
         return DONE
-    console().print(score_table(row, f"{model} on {config.task.name}"))
+    screen = console()
+    screen.print(score_table(row, f"{model} on {config.task.name}"))
+    from accredit.reports.alarms import warnings_of
+
+    for warned in warnings_of([row]):
+        screen.print(f"warning: {warned.text}", style="yellow", markup=False)
     return DONE
 
 

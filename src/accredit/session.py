@@ -300,9 +300,7 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
         if critic is not None and state.step == 0:
             progress.console.print(opening_of(critic), soft_wrap=True)
             progress.warn(warnings_of(critic, world.learner.model))
-        prompted = opening_of_prompted(
-            config, getattr(assembly.algorithm, "critic", None)
-        )
+        prompted = opening_of_prompted(config, assembly.critic)
         if prompted is not None and state.step == 0:
             progress.console.print(prompted, soft_wrap=True)
         if TEACHER in assembly.folders:

@@ -277,7 +277,7 @@ class Questions:
         )
 
     def _seamed_answers(self) -> tuple[tuple[int, ...], ...]:
-        """Ids of the answers behind the first spacing of the stem that keeps them apart.
+        """Ids of the answers, behind the first spacing of the stem that lets them be.
 
         Raises:
             ValueError: none does, in the words for the stem as it was written.

@@ -107,13 +107,13 @@ class _Record:
 
     def warned(self, span: _Span) -> Warned:
         """The line of these steps: what is wrong, and what to turn."""
-        when = f"step {span.first}"
+        when = "" if span.first is None else f"step {span.first}: "
         if span.count > 1:
             others = self.num_held > span.count
             whole = f"; {self.num_held} of {self.num_read} in all" if others else ""
-            when = f"steps {span.first}-{span.last} ({span.count} steps{whole})"
+            when = f"steps {span.first}-{span.last} ({span.count} steps{whole}): "
         alarm = self.alarm
-        return Warned(f"{when}: {alarm.meaning}; {alarm.turn}", alarm.is_loud)
+        return Warned(f"{when}{alarm.meaning}; {alarm.turn}", alarm.is_loud)
 
 
 def _span(steps: Sequence[float | int | None]) -> _Span:
