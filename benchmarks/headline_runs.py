@@ -159,7 +159,7 @@ def fresh_reward(state: State, record: Record, config: RunConfig) -> float | Non
     if isinstance(options, PrefixGRPOConfig):
         # It keeps no routing: the newest of its store is the step's.
         due = (state.step - 1) % options.refill_every == 0
-        newest = options.num_refill * options.refill_every if due else 0
+        newest = options.fresh_per_step * options.refill_every if due else 0
         stored = state.memory["replay"]
         rewards = [item["reward"] for item in stored[max(0, len(stored) - newest) :]]
     else:

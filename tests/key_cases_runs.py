@@ -326,10 +326,10 @@ MEMORY: dict[str, tuple[object, type, str]] = {
 SCORES: dict[str, tuple[object, str]] = {
     "samples": (3, "num_rollouts"),
     "max_problems": (2, "num_problems"),
-    "temperature": (0.3, "problem_means"),
-    "top_p": (0.3, "problem_means"),
-    "top_k": (2, "problem_means"),
-    "success_at": (0.4, "pass_at"),
+    "temperature": (0.3, "valid"),
+    "top_p": (0.3, "valid"),
+    "top_k": (2, "valid"),
+    "success_at": (0.4, "valid"),
 }
 CASES: dict[str, Callable[[Bench], None]] = {
     **{k: partial(changes_weights, k, *v) for k, v in WEIGHTS.items()},

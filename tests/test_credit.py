@@ -205,10 +205,8 @@ def test_batch_whitening_subtracts_the_values_first_and_skips_the_unverified():
 
 @rules
 def test_credit_is_zero_where_nothing_can_be_trained(rule):
-    batch = replace(
-        batch_of("ossoosso", "osss....", "osos....", "ooo....."),
-        verified=torch.tensor([True, True, False, True]),
-    )
+    rows = ("ossoosso", "osss....", "osos....", "ooo.....")
+    batch = batch_of(*rows, verified=[1, 1, 0, 0])
     values = torch.cat([VALUES, VALUES])
     credit = rule(batch, vector(1, 0, 1, 1), values)
     assert (credit.advantages[~batch.trainable] == 0).all()

@@ -1,12 +1,16 @@
 """What a run gives the critic that it asks about prefixes, and its environment."""
 
+from contextlib import closing
+
 import pytest
 
 from accredit.assembly import assemble
 from accredit.config import recipe_from
+from accredit.critics import questions
 from accredit.critics.prompted import PromptedCritic
 from accredit.engines.models import context_tokens
 from accredit.engines.transformers_engine import TransformersEngine
+from accredit.prefix_critics import opening_of_prompted
 from accredit.types import Attempt
 from accredit.world import TimedEngine
 
@@ -68,3 +72,21 @@ def test_whether_an_answer_is_there_is_asked_about_what_is_shown():
     # With a tag, special tokens are kept: it may be one.
     opened = (*prompt.token_ids, *tokenizer("<think>")["input_ids"])
     assert environment.read(opened, ids) == "<think>R21<|user|>U11"
+
+
+@pytest.mark.parametrize("weights", ["tied", "separate"])
+def test_a_stem_that_had_to_be_spaced_is_told(weights, monkeypatch):
+    """As a tokenizer does that merges the stem with the number behind it."""
+    monkeypatch.setattr(questions, "spaced_stems", lambda stem: [f"{stem}v"])
+    with closing(built(weights=weights)) as assembly:
+        line = opening_of_prompted(assembly.config, assembly.critic)
+        assert isinstance(assembly.critic, PromptedCritic)
+        saved = assembly.critic._card()["template"]["stem"]
+    assert line is not None and saved == "vv"
+    assert line.endswith(
+        "its stem is 'vv' here, as the tokenizer merges 'v' with an answer"
+    )
+    monkeypatch.undo()
+    with closing(built(weights=weights)) as assembly:
+        line = opening_of_prompted(assembly.config, assembly.critic)
+    assert line is not None and "stem" not in line

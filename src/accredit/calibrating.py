@@ -72,13 +72,15 @@ def fresh_calibration(path: Path, overrides: Sequence[str]) -> Calibration:
         at = f"{run.path.absolute().name} at step {checkpoint_step(newest)}"
         pairs = valued(critic, groups, settle)
         found = calibration_of(f"{at}, held-out problems", *pairs)
+        verdicts = [verdict for group in groups for verdict in group.verdicts]
+        missing = [verdict.reward for verdict in verdicts].count(None)
         samples, sampling = config.evaluation.samples, config.sampling
         told = (
             f"{at}: {len(groups)} held-out problems, {samples} fresh rollouts each at "
             f"temperature {sampling.temperature:g}, valued by the critic of "
             f"{(newest / CRITIC_FOLDER).relative_to(path)} alone: {counted(found)}."
         )
-        return replace(found, told=told)
+        return replace(found, told=told, num_missing=missing)
 
 
 def rolling_out(run: RunDirectory, model: Path, overrides: Sequence[str]) -> RunConfig:

@@ -10,13 +10,14 @@ from accredit.types import Batch, Group
 def collate(groups: Sequence[Group]) -> Batch:
     """Every rollout of `groups`, in order; padding holds token 0 and log-prob 0.
 
+    One without a sampled token is not verified, whatever it was paid: `Group.votes`.
+
     Raises:
         ValueError: there is no group.
     """
     if not groups:
         raise ValueError("a batch needs at least one group, got none")
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    verdicts = [verdict for group in groups for verdict in group.verdicts]
     shape = (len(rollouts), max(len(rollout.token_ids) for rollout in rollouts))
     token_ids = torch.zeros(shape, dtype=torch.long)
     token_mask = torch.zeros(shape, dtype=torch.bool)
@@ -28,7 +29,7 @@ def collate(groups: Sequence[Group]) -> Batch:
         token_mask[row, :length] = True
         sampled[row, :length] = rollout.sampled
         sampling_logprobs[row, :length] = rollout.sampling_logprobs
-    rewards = [verdict.reward for verdict in verdicts]
+    rewards = [reward for group in groups for reward in group.votes]
     group_sizes = torch.tensor([len(group.rollouts) for group in groups])
     return Batch(
         token_ids=token_ids,

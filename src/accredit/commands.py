@@ -1,7 +1,7 @@
 """What each command does, once its arguments are known."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,12 @@ def evaluate(
     if as_json:
         print(json.dumps(row))
         return DONE
-    console().print(score_table(row, asked.title))
+    screen = console()
+    screen.print(score_table(row, asked.title))
+    from accredit.reports.alarms import warnings_of
+
+    for warned in warnings_of([row]):
+        screen.print(f"warning: {warned.text}", style="yellow", markup=False)
     return DONE
 
 
@@ -228,18 +233,15 @@ def score_table(row: dict[str, Any], title: str) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
+    from accredit.reports.summary import shown_scores
+
     table = Table("", "value", "95% interval", box=None, title=Text(title))
-    for key in scored(row):
+    for key in shown_scores(row):
         value, low, high = row[key], row.get(f"{key}_low"), row.get(f"{key}_high")
         interval = "" if low is None else f"{low:.3f} .. {high:.3f}"
         shown = f"{value:.3f}" if isinstance(value, float) else str(value)
         table.add_row(key.removeprefix("eval/"), shown, interval)
     return table
-
-
-def scored(row: dict[str, Any]) -> Iterable[str]:
-    """Keys that are not the ends of an interval."""
-    return [key for key in row if not key.endswith(("_low", "_high"))]
 
 
 def console() -> Any:

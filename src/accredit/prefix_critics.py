@@ -43,14 +43,24 @@ def prefix_critic_of(
     return AskedHead(head) if asks_prefixes and head is not None else None
 
 
-def opening_of_prompted(config: RunConfig) -> str | None:
-    """What a critic without a head begins as, in one line; None where there is none."""
+def opening_of_prompted(config: RunConfig, critic: object = None) -> str | None:
+    """What a critic without a head begins as, in one line; None where there is none.
+
+    Where `critic` had to space its stem otherwise for this tokenizer, that is said.
+    """
     options = getattr(config.algorithm, "critic", None)
     if isinstance(options, PromptedConfig):
         whose = (
             "the policy itself" if options.weights == "tied" else "a copy of the policy"
         )
-        return f"critic: {whose}, asked by the template {options.template!r}"
+        said = f"critic: {whose}, asked by the template {options.template!r}"
+        if isinstance(critic, PromptedCritic) and critic.questions.stem_as_written:
+            taken = critic.questions.template.stem
+            said += (
+                f"; its stem is {taken!r} here, as the tokenizer merges "
+                f"{critic.questions.stem_as_written!r} with an answer"
+            )
+        return said
     if isinstance(options, ExactConfig):
         return "critic: exact values of walk, free of charge: a ceiling, not a method"
     return None

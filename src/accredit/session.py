@@ -35,9 +35,9 @@ from accredit.learner.checkpoint import (
 from accredit.loops.synchronous import Plan, is_due, train
 from accredit.prefix_critics import opening_of_prompted
 from accredit.records import Cost, Record, State
-from accredit.reports.alarms import PATIENCE, new_warning_lines
+from accredit.reports.alarms import PATIENCE, Watch
 from accredit.reports.environment import environment
-from accredit.reports.evaluation import EvalResult, evaluation
+from accredit.reports.evaluation import EvalResult, evaluation, selection_score
 from accredit.reports.metrics import last_fault, num_judged, step_metrics
 from accredit.reports.page import write_report
 from accredit.reports.progress import TrainingProgress, final_table
@@ -75,6 +75,7 @@ class Session:
         self.stop_requested = False
         self.last_save_fault = ""
         """Why the newest save failed; empty where it stands."""
+        self.watch = Watch([*run.metrics(), *run.evaluations()])
         self.history = run.metrics()[-10 * PATIENCE :]
 
     def evaluated(self, state: State) -> State:
@@ -90,6 +91,7 @@ class Session:
         }
         self.run.append_evaluation(row)
         self.progress.evaluated(row)
+        self.progress.alarm(self.watch.heard(row))
         self._track(row, state.step)
         return state
 
@@ -115,7 +117,7 @@ class Session:
             rows = rollout_rows(record, state.step, decode, read)
             self.run.write_rollouts(state.step, rows)
         self.progress.update(row)
-        self.progress.warn(new_warning_lines(self.history))
+        self.progress.alarm(self.watch.heard(row))
         self._track(row, state.step)
         self._stop_where_nothing_is_verified(record)
 
@@ -152,13 +154,13 @@ class Session:
         saved = {
             checkpoint_step(folder) for folder in checkpoints(self.run.checkpoints)
         }
-        scored = [
-            row
+        scores = {
+            row["step"]: score
             for row in self.run.evaluations()
-            if "eval/mean" in row and row["step"] in saved
-        ]
-        best = max(scored, key=lambda row: row["eval/mean"], default=None)
-        return [] if best is None else [best["step"]]
+            if row["step"] in saved and (score := selection_score(row)) is not None
+        }
+        best = max(scores, key=lambda step: scores[step], default=None)
+        return [] if best is None else [best]
 
     def _track(self, row: dict[str, Any], step: int) -> None:
         for tracker in self.trackers:
@@ -306,7 +308,7 @@ def carry_on(
         if critic is not None and state.step == 0:
             progress.console.print(opening_of(critic), soft_wrap=True)
             progress.warn(warnings_of(critic, world.learner.model))
-        prompted = opening_of_prompted(config)
+        prompted = opening_of_prompted(config, assembly.critic)
         if prompted is not None and state.step == 0:
             progress.console.print(prompted, soft_wrap=True)
         if TEACHER in assembly.folders:

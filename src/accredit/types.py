@@ -277,6 +277,18 @@ class Group:
                 f"got {sorted(strangers)}"
             )
 
+    @property
+    def votes(self) -> tuple[float | None, ...]:
+        """The reward of each rollout that may stand in a baseline, None elsewhere.
+
+        A rollout without a sampled token chose nothing: whatever its verdict, it
+        teaches nobody and so is no sibling to be compared with.
+        """
+        return tuple(
+            verdict.reward if bool(rollout.sampled.any()) else None
+            for rollout, verdict in zip(self.rollouts, self.verdicts, strict=True)
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -290,6 +302,7 @@ class Batch:
     rewards: Float[Tensor, " rollout"]
     """As verified; 0 where `verified` is False, and never read there."""
     verified: Bool[Tensor, " rollout"]
+    """True where a rollout votes: it has a reward, and a token that was sampled."""
     truncated: Bool[Tensor, " rollout"]
     """True where something would have followed: out of tokens, or cut at a chunk."""
     group_index: Int[Tensor, " rollout"]
@@ -318,6 +331,14 @@ class Batch:
             raise ValueError(f"a batch needs one row a rollout, got {rows}")
         if bool((self.sampled & ~self.token_mask).any()):
             raise ValueError("padding cannot be sampled: sampled must imply token_mask")
+        idle = self.verified & ~self.sampled.any(1)
+        if bool(idle.any()):
+            rows_found = _integers(idle.nonzero()[:, 0])
+            raise ValueError(
+                "a verified rollout must hold a sampled token, or it shifts its "
+                f"group's baseline for nothing, got rows {rows_found} "
+                "without one; collate their groups, which gives them no vote"
+            )
 
     @property
     def num_rollouts(self) -> int:

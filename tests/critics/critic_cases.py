@@ -43,7 +43,7 @@ def rollouts(seed: int = 0, num_groups: int = 4, group_size: int = 3) -> Batch:
         sampled=sampled,
         sampling_logprobs=torch.zeros(rows, width),
         rewards=rewards,
-        verified=torch.rand(rows, generator=draws) < 0.85,
+        verified=(torch.rand(rows, generator=draws) < 0.85) & sampled.any(1),
         truncated=torch.zeros(rows, dtype=torch.bool),
         group_index=torch.arange(num_groups).repeat_interleave(group_size),
         prompts=asked,

@@ -233,7 +233,16 @@ class Speaker:
 
 @pytest.mark.parametrize(
     ("said", "value"),
-    [("0.7<|end|>", 0.7), ("0.75", None), ("maybe", None), ("<|end|>", None)],
+    [
+        ("0.7<|end|>", 0.7),
+        ("0.75", None),
+        ("maybe", None),
+        ("<|end|>", None),
+        # A number that goes on is none, from the token behind it on.
+        ("0.7v", None),
+        ("0.70.1", None),
+        ("0.7R0.", None),
+    ],
 )
 def test_an_answer_off_the_grid_is_not_valid(
     packaged: Pretrained, build: Build, said: str, value: float | None
@@ -241,7 +250,7 @@ def test_an_answer_off_the_grid_is_not_valid(
     engine = Speaker(packaged.tokenizer(said)["input_ids"])
     valuation = build(engine=engine).values([attempt_of(packaged, "S20G47")])
     assert valuation.values == (value,)
-    assert [request.max_new_tokens for request in engine.requests] == [4]
+    assert [request.max_new_tokens for request in engine.requests] == [6]
 
 
 def test_a_failed_engine_says_nothing(packaged: Pretrained, build: Build):
@@ -273,6 +282,13 @@ def test_what_does_not_fit_is_not_valued(
     first, second, third = critic.values([longer, fits, longer]).values
     assert (first, third) == (None, None)
     assert second is not None
+    if readout == "greedy":
+        engine = Speaker(packaged.tokenizer("0.7<|end|>")["input_ids"])
+        other = build(engine=engine)
+        other.model.config.max_position_embeddings = length + 4
+        assert other.values([fits]).values == (0.7,)
+        # No token is asked for behind the model's last position.
+        assert [request.max_new_tokens for request in engine.requests] == [4]
     critic.model.config.max_position_embeddings = length + 3
     nothing = replace(critic.values([]), values=(None,), left_out=(True,))
     assert critic.values([fits]) == nothing

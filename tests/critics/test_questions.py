@@ -11,6 +11,8 @@ import pytest
 from asked_tokenizers import PLAIN_TURNS, bytes_with, thinking_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from accredit.critics.questions import (
     Questions,
@@ -168,7 +170,38 @@ def test_answers_are_the_grid():
         ("1.0", 10),
         ("1.00", 10),
         ("1.0\n", 10),
-        ("0.3 x", 3),
+        ("0.3 x", None),
+        ("0.3 <|end|>", 3),
+        ("\n0.3\n", 3),
+        ("0.9 is what the candidate asks for; 0.1", None),
+        ("0.5 to 0.7", None),
+        ("0.5 0.5", None),
+        ("0.5\n0.5", None),
+        ("between 0.5 and 0.7", None),
+        ("1e-1", None),
+        ("5e-1", None),
+        ("50%", None),
+        ("0.5/1", None),
+        ("0,5", None),
+        ("nan", None),
+        ("inf", None),
+        ("+0.5", None),
+        ("\u0660.\u0665", None),
+        ("\uff10.\uff15", None),
+        ("\u00bd", None),
+        ("1.2", None),
+        ("10", None),
+        ("0_1", None),
+        ("0x1", None),
+        ("0.5.", None),
+        ("0..5", None),
+        ("(0.5)", None),
+        ("**0.5**", None),
+        ("$0.5$", None),
+        ("0.5\u00a0", None),
+        ("01.0", 10),
+        ("1.", 10),
+        ("0.5<|end|>0.7", 5),
         ("1.0.", None),
         ("0.5.5", None),
         ("0.5-0.7", None),
@@ -190,16 +223,16 @@ def test_answers_are_the_grid():
         ("<|end|>0.3", None),
         ("", None),
         (".", None),
-        ("0.3\n9999", 3),
+        ("0.3\n9999", None),
     ],
 )
-def test_a_leading_number_on_the_grid_is_read(text: str, k: int | None):
+def test_a_reply_is_one_number_on_the_grid_or_nothing(text: str, k: int | None):
     assert SHARED.parsed(ids(TOKENIZER, text)) == k
 
 
-def test_only_four_tokens_are_read():
+def test_every_token_is_read():
     assert SHARED.parsed(ids(TOKENIZER, "1.000")) == 10
-    assert SHARED.parsed(ids(TOKENIZER, "1.005")) == 10
+    assert SHARED.parsed(ids(TOKENIZER, "1.005")) is None
     assert SHARED.parsed(ids(TOKENIZER, "1.05")) is None
 
 
@@ -297,10 +330,82 @@ def test_a_stem_may_close_thinking_by_control_tokens():
     ],
 )
 def test_merging_seams_are_refused(merge: tuple[str, str], template: str, words: str):
-    """Pitfall 8."""
-    tokenizer = bytes_with(template, merges=(merge,))
+    """Pitfall 8, where no blank keeps the stem apart."""
+    digit = merge[1] if merge[0] == "v" else "0"
+    blanks = (("Ġ", digit), ("Ċ", digit))
+    tokenizer = bytes_with(template, merges=(merge, *blanks))
     with pytest.raises(ValueError, match=f"must be tokens of their own.*{words}"):
         asked(tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("merges", "stem", "taken"),
+    [
+        ((), "v", "v"),
+        ((("v", "0"),), "v", "v "),
+        ((("v", "1"),), "v", "v "),
+        ((("v", "0"), ("Ġ", "0")), "v", "v\n"),
+        ((("Ġ", "0"),), "credit: ", "credit:"),
+        ((("Ġ", "1"),), "credit: ", "credit:"),
+        ((("Ġ", "0"), (":", "0")), "credit: ", "credit:\n"),
+        ((("Ċ", "0"), (":", "0")), "credit:\n", "credit: "),
+        # `v0` alone is merged in the middle of a text, not `Ġv0`
+        ((("Ġ", "0"), ("Ċ", "0"), ("Ġ", "v"), ("v", "0")), "v", " v"),
+    ],
+)
+@pytest.mark.parametrize("chat", ["auto", "plain"])
+def test_the_stem_is_spaced_so_that_its_answers_stay_apart(merges, stem, taken, chat):
+    tokenizer = bytes_with(merges=merges)
+    template = QuestionTemplate("?{left}", "?{left}={reference}", stem)
+    questions = asked(tokenizer, template, chat=chat)
+    assert questions.template.stem == taken
+    assert questions.stem_as_written == ("" if taken == stem else stem)
+    context = questions.context(Attempt(Prompt(PROBLEM, (5,))), False)
+    assert tokenizer.decode(context).endswith(taken)
+    for k, answer in enumerate(questions.answers):
+        text = f"{k / 10:.1f}"
+        assert tokenizer.decode(answer) == text
+        whole = ids(tokenizer, tokenizer.decode(context[1:]) + text)
+        assert whole == (*context[1:], *answer)
+        assert questions.parsed(answer) == k
+    # A resumed run takes the same: it depends on template and tokenizer alone.
+    again = asked(bytes_with(merges=merges), template, chat=chat)
+    assert again.template == questions.template
+
+
+def trained_bytes(*lines: str, vocabulary: int = 400):
+    """A plain byte-level BPE, merges learned across words and numbers alike."""
+    inner = Tokenizer(models.BPE())
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(
+        add_prefix_space=False, use_regex=False
+    )
+    inner.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=["<|end|>", "<|user|>", "<|assistant|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    inner.train_from_iterator([line for line in lines for _ in range(20)], trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<|end|>", clean_up_tokenization_spaces=False
+    )
+    tokenizer.chat_template = PLAIN_TURNS
+    return tokenizer
+
+
+@pytest.mark.parametrize("template", ["compact", "instruction"])
+@pytest.mark.parametrize("seen", ["v0.{} ", "Expected credit: 0.{} ", "x: 0.{}v1.0 "])
+def test_a_plain_byte_level_tokenizer_is_asked_all_the_same(template, seen):
+    tokenizer = trained_bytes("".join(seen.format(digit) for digit in range(10)))
+    questions = asked(tokenizer, template_named(template), max_new_tokens=500)
+    assert [questions.parsed(answer) for answer in questions.answers] == [*range(11)]
+    written = template_named(template).stem
+    assert questions.template.stem.strip() == written.strip()
+    context = questions.context(Attempt(Prompt(PROBLEM, (5,)), (7, 8)), False)
+    for k, answer in enumerate(questions.answers):
+        text = tokenizer.decode(context[3:]) + f"{k / 10:.1f}"
+        assert ids(tokenizer, text) == (*context[3:], *answer)
 
 
 def test_a_merge_within_an_answer_does_no_harm():

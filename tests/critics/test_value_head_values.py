@@ -142,7 +142,7 @@ def test_b012_the_value_is_read_at_the_last_real_token(policy: Policy):
         nothing = torch.zeros(2)
         batch = Batch(
             token_ids, mask, mask & False, torch.zeros(2, width), nothing,
-            nothing == 0, nothing > 0, torch.arange(2),
+            nothing > 0, nothing > 0, torch.arange(2),
         )  # fmt: skip
         said.append(critic.values(batch, nothing)[:, 3])
     assert float((said[0][0] - said[0][1]).abs()) > 1e-3

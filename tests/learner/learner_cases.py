@@ -31,7 +31,7 @@ def ragged_batch(seed: int = 0, num_groups: int = 4, group_size: int = 3) -> Bat
         sampled=sampled,
         sampling_logprobs=torch.where(sampled, noise, 0.0),
         rewards=torch.zeros(rows),
-        verified=verified,
+        verified=verified & sampled.any(1),
         truncated=torch.zeros(rows, dtype=torch.bool),
         group_index=torch.arange(num_groups).repeat_interleave(group_size),
     )

@@ -1,8 +1,23 @@
 """Runs that look alive and learn nothing are called out, once."""
 
-import pytest
+import math
+import re
+from pathlib import Path
 
-from accredit.reports.alarms import ALARMS, new_warning_lines, warning_lines
+import pytest
+from test_metrics import documented_keys, family
+
+from accredit.config import RunConfig, union_members
+from accredit.reports.alarms import (
+    ALARMS,
+    WINDOW,
+    Watch,
+    reads,
+    warning_lines,
+    warnings_of,
+)
+
+METRICS_PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def history(num_steps: int, **metrics) -> list[dict]:
@@ -136,7 +151,9 @@ def test_a_critic_is_not_judged_by_the_few_rollouts_that_ended(
 ):
     """Those that end soon won: the others' outcomes are the critic's own word."""
     half = TRAINED | {"critic__unknown_share": 0.5}
-    assert warning_lines(health(12, bad, beside, **half)) == []
+    (line,) = warning_lines(health(12, bad, beside, **half))
+    assert "the outcomes were the critic's own word" in line
+    assert words not in line
     few = TRAINED | {"critic__unknown_share": 0.1}
     assert len(warning_lines(health(12, bad, beside, **few))) == 1
 
@@ -181,35 +198,220 @@ def test_a_past_streak_stays_in_the_report_with_its_steps():
 
 def test_a_warning_is_told_live_exactly_once():
     rows = history(20, **DEAD)
-    told = [new_warning_lines(rows[: n + 1]) for n in range(20)]
+    watch = Watch()
+    told = [watch.heard(row) for row in rows]
     assert [len(lines) for lines in told] == [0] * 4 + [1] + [0] * 15
+
+
+@pytest.mark.parametrize("gap", [1, 5, 30])
+def test_a_warning_is_told_once_in_a_run_however_often_it_comes_back(gap):
+    rows = history(6, policy__clip_share=0.5) + history(gap, policy__clip_share=0.0)
+    rows = [row | {"step": n + 1} for n, row in enumerate(rows * 3)]
+    watch = Watch()
+    told = [warned.text for row in rows for warned in watch.heard(row)]
+    assert len(told) == 1 and told[0].startswith("steps 1-5 (5 steps): more than 30%")
+    # A resumed run has heard what it read of its own past.
+    assert Watch(rows[:7]).heard(rows[-1]) == []
+    (last,) = warnings_of(rows)
+    first = 2 * (6 + gap) + 1
+    assert last.text.startswith(f"steps {first}-{first + 5} (6 steps; 18 of ")
+
+
+@pytest.mark.parametrize(
+    ("held", "num_steps", "told"),
+    [
+        (lambda n: n % 2 == 0, 21, 1),
+        (lambda n: n % 3 != 0, 20, 1),
+        (lambda n: n % 4 != 0, 20, 1),
+        (lambda n: n % 2 == 0, 20, 0),
+        (lambda n: n % 3 == 0, 60, 0),
+        (lambda n: n % 5 < 2, 60, 0),
+        # 40 of 55 steps, never five in a row
+        (lambda n: n % 11 not in (4, 8, 10), 55, 1),
+    ],
+)
+def test_what_holds_in_half_of_twenty_steps_is_told(held, num_steps, told):
+    """It comes and goes: five in a row would never tell it."""
+    rows = history(num_steps, **TRAINED)
+    for n, row in enumerate(rows):
+        row["critic/explained_variance"] = -0.2 if held(n) else 0.1
+    found = warnings_of(rows)
+    assert [warned.is_loud for warned in found] == [True] * told
+
+
+def test_a_share_that_is_told_names_all_its_steps():
+    rows = history(55, **TRAINED)
+    for n, row in enumerate(rows):
+        row["critic/explained_variance"] = 0.1 if n % 11 in (4, 8, 10) else -0.2
+    (line,) = warning_lines(rows)
+    assert line.startswith("steps 35-54 (15 steps; 40 of 55 in all): the critic's")
 
 
 def test_a_step_without_the_metric_does_not_repeat_a_warning():
     rows = [*history(5, critic__explained_variance=-1.0, **TRAINED), {"step": 6}]
-    assert new_warning_lines(rows) == []
-    assert new_warning_lines([]) == []
+    assert Watch(rows[:5]).heard(rows[5]) == []
+    assert Watch(rows[:4]).heard(rows[5]) == []
+    assert warnings_of([]) == []
 
 
 def test_every_alarm_reads_a_documented_key():
-    from test_metrics import documented_keys
-
-    known = documented_keys("Every step") | documented_keys("Steps with a gate")
-    read = {
-        key for alarm in ALARMS for key in (*alarm.keys, *alarm.present, *alarm.absent)
-    }
-    assert read <= known
+    titles = ("Every step", "Steps with a gate", "Every evaluation")
+    known = {key for title in titles for key in documented_keys(title)}
+    for alarm in ALARMS:
+        read = (*alarm.keys, *alarm.present, *alarm.absent)
+        assert {family(key) for key in read} <= known, alarm.meaning
 
 
-def test_half_without_a_reward_is_told_at_its_first_step_once_a_streak():
+def documented_rows() -> dict[str, tuple[str, str]]:
+    """Key -> (healthy, warning) of the page's tables."""
+    rows: dict[str, tuple[str, str]] = {}
+    for line in METRICS_PAGE.read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| `") and len(cells) == 6:
+            rows[cells[0].strip("`")] = (cells[4], cells[5])
+    return rows
+
+
+ROWS = documented_rows()
+RANGE = re.compile(r"(above|below|within|beyond|outside|at most) [±−]?\d|\d to \d")
+ALARMED = {family(key) for alarm in ALARMS for key in alarm.keys}
+
+
+def alarm_behind(key: str) -> bool:
+    """Whether the row has an alarm that reads it, or names keys that have."""
+    warning = ROWS[key][1]
+    if warning.startswith("see "):
+        return all(alarm_behind(k) for k in re.findall(r"`([^`]+)`", warning))
+    return warning != "–" and key in ALARMED
+
+
+@pytest.mark.parametrize(
+    "key", [key for key, cells in ROWS.items() if RANGE.search(cells[0])]
+)
+def test_every_healthy_range_has_an_alarm(key):
+    assert alarm_behind(key), f"{key} is healthy {ROWS[key][0]!r}, and nobody watches"
+
+
+@pytest.mark.parametrize(
+    "key", [key for key, (_, warning) in ROWS.items() if warning != "–"]
+)
+def test_every_warning_of_the_page_has_an_alarm(key):
+    assert alarm_behind(key)
+
+
+@pytest.mark.parametrize("alarm", ALARMS, ids=lambda alarm: alarm.keys[0])
+def test_every_alarm_has_its_warning_on_the_page(alarm):
+    warnings = [ROWS[family(key)][1] for key in alarm.keys]
+    told = " ".join(w for w in warnings if not w.startswith("see ") and w != "–")
+    assert told
+    assert not alarm.is_loud or "loud" in told
+    assert not alarm.at_once or "at once" in told
+
+
+def recipe_keys(model, prefix: str = "") -> set[str]:
+    """Every dotted key of a recipe, of all algorithms and critics."""
+    found: set[str] = set()
+    for key, field in model.model_fields.items():
+        found.add(prefix + key)
+        sections = union_members(field) if field.discriminator else [field.annotation]
+        for section in sections:
+            if hasattr(section, "model_fields"):
+                found |= recipe_keys(section, f"{prefix}{key}.")
+    return found
+
+
+KNOWN_KEYS = recipe_keys(RunConfig)
+SECTIONS = {key for key in KNOWN_KEYS if "." not in key}
+
+
+@pytest.mark.parametrize("alarm", ALARMS, ids=lambda alarm: alarm.keys[0])
+def test_every_alarm_names_keys_that_a_recipe_has(alarm):
+    words = re.findall(r"[a-z_]+(?:\.[a-z_]+)*", alarm.turn)
+    dotted = [word for word in words if "." in word or word == "max_invalid_share"]
+    named = [word for word in dotted if word.split(".")[0] in SECTIONS]
+    assert named
+    assert named == dotted
+    assert set(named) <= KNOWN_KEYS
+
+
+@pytest.mark.parametrize(
+    ("row", "loud", "words"),
+    [
+        ({"ac2/invalid_share": 0.5}, True, "no number on its grid"),
+        ({"ac2/invalid_share": 1.0}, True, "no number on its grid"),
+        ({"reward/invalid_share": 1.0}, True, "had no reward"),
+        ({"reward/mean": 1.0, "reward/mean_all": 0.25}, False, "taken for 0"),
+        ({"eval/mean": 1.0, "eval/mean_all": 0.25}, False, "leaves out samples"),
+        ({"eval/mean": 0.5, "eval/mean_all": 0.511}, False, "leaves out samples"),
+        ({"eval/invalid_share": 0.11}, False, "samples could not be verified"),
+        ({"eval/truncated_share": 1.0, "eval/mean_all": 0.0}, False, "every sample of"),
+    ],
+)
+def test_what_no_run_should_wait_for_is_told_at_once(row, loud, words):
+    (warned,) = Watch().heard({"step": 3, **row})
+    assert warned.text.startswith("step 3: ") and words in warned.text
+    assert warned.is_loud is loud
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"reward/mean": 0.5, "reward/mean_all": 0.495},
+        {"eval/mean": 0.5, "eval/mean_all": 0.49},
+        {"eval/mean_all": 0.0},
+        {"ac2/invalid_share": 0.1},
+        {"eval/invalid_share": 0.1, "eval/truncated_share": 1.0, "eval/mean_all": 0.1},
+        {"reward/invalid_share": "most", "ac2/invalid_share": None},
+        {"ac2/invalid_share": math.nan, "reward/mean": True, "reward/mean_all": 0},
+        {"ac2/invalid_share": [1.0], "eval/invalid_share": {"share": 1}},
+    ],
+)
+def test_what_is_well_or_no_number_raises_nothing(row):
+    assert Watch([row] * WINDOW).told() == []
+
+
+GATED = {"readiness/flips": 0, "critic/explained_variance": -0.3}
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (GATED | {"readiness/sampled_share": 0.1}, "explained variance was below 0"),
+        (
+            {
+                "readiness/sampled_share": 0.5,
+                "ac2/error_rewards": 0.45,
+                "ac2/constant_error": 0.3,
+            },
+            "further from the rewards than a constant",
+        ),
+    ],
+)
+def test_a_gate_that_trusts_a_critic_worse_than_a_constant_is_loud(row, words):
+    rows = [row | {"step": step} for step in range(1, 6)]
+    (warned,) = warnings_of(rows)
+    assert warned.is_loud and words in warned.text
+    closed = [row | {"readiness/sampled_share": 0.0} for row in rows]
+    assert warnings_of(closed) == []
+    assert warnings_of(rows[:4]) == []
+
+
+def test_an_alarm_reads_numbers_alone():
+    alarm = next(alarm for alarm in ALARMS if alarm.keys == ("policy/clip_share",))
+    assert reads(alarm, {"policy/clip_share": 1})
+    for value in (None, "1", True, math.inf, [1], {}):
+        assert not reads(alarm, {"policy/clip_share": value})
+
+
+def test_half_without_a_reward_is_told_at_its_first_step_once_a_run():
     rows = history(9, reward__invalid_share=0.5)
     rows[2]["reward/invalid_share"] = 0.49
-    told = [new_warning_lines(rows[: n + 1]) for n in range(9)]
-    at_once = [[line for line in lines if "half" in line] for lines in told]
-    assert [len(lines) for lines in at_once] == [1, 0, 0, 1, 0, 0, 0, 0, 0]
-    assert at_once[3][0].startswith("step 4: half of the rollouts or more had no")
+    watch = Watch()
+    told = [watch.heard(row) for row in rows]
     # the patient alarm of a tenth counts all steps and speaks at the fifth
-    assert [len(lines) for lines in told] == [1, 0, 0, 1, 1, 0, 0, 0, 0]
+    assert [len(lines) for lines in told] == [1, 0, 0, 0, 1, 0, 0, 0, 0]
+    assert told[0][0].text.startswith("step 1: half of the rollouts or more had no")
+    assert [told[0][0].is_loud, told[4][0].is_loud] == [True, False]
 
 
 def test_a_single_step_without_rewards_stays_in_the_report():

@@ -276,3 +276,25 @@ def test_a_batch_gives_the_rollouts_that_its_rows_give(tmp_path, record):
     kept_open = valued_rollouts(batch, values, finished, 0, reference=True)
     assert len(kept_open) == int(finished.sum()) < len(fresh)
     assert {rollout.reference for rollout in kept_open} == {True}
+
+
+@pytest.mark.parametrize(
+    ("missing", "over_all"), [(0, None), (1, 0.5), (2, 0.375), (6, 0.1875)]
+)
+def test_a_mean_without_the_missing_has_that_over_all_beside_it(
+    tmp_path, missing, over_all
+):
+    """Outcomes 1 and .5: .75 of the two, 1.5 / (2 + missing) of all."""
+    rows = [rollout_row(), rollout_row(shaped_reward=0.5)]
+    rows += [rollout_row(reward=None, stop_reason="stop")] * missing
+    # What was stopped on purpose was never to be judged.
+    rows += [rollout_row(reward=None, stop_reason="chunk")] * 3
+    run = run_with(tmp_path, rows)
+    found = read_source(run.path)
+    assert (found.num_missing, found.mean_outcome) == (missing, 0.75)
+    assert found.mean_over_all == (
+        None if over_all is None else pytest.approx(over_all)
+    )
+    said = unwrapped(printed(run.path))
+    shown = f"the mean outcome is 0.750 of the others, and {1.5 / (2 + missing):.3f} of"
+    assert (shown in said) is bool(missing)

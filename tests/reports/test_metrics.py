@@ -384,6 +384,7 @@ def family(key: str) -> str:
         return "time/<stage>_s"
     key = re.sub(r"^(count|total)/.*", r"\1/<name>", key)
     key = re.sub(r"^eval/.*_(low|high)$", r"eval/<score>_\1", key)
+    key = re.sub(r"^eval/.*_all$", "eval/<score>_all", key)
     return re.sub(r"@\d+$", "@k", key)
 
 

@@ -7,12 +7,14 @@ import pytest
 from accredit.reports.summary import (
     decimal,
     duration,
+    shown_scores,
     si,
     signed,
     summary_rows,
     time_left,
     totals,
     with_interval,
+    with_twin,
 )
 
 
@@ -165,3 +167,62 @@ def test_a_baseline_of_0_is_no_critic(change, kept):
     metrics = [{"step": 1, "critic/mae": 0.5, "reward/mean": 0.5} | change]
     names = [row.name for row in summary_rows(metrics, [])]
     assert ("critic mean absolute error" in names) == kept
+
+
+# what an evaluation found of valid samples and of all; the names of its rows
+LEFT_OUT = [
+    ((0.5, 0.5), (0.9, 0.9), ["evaluation mean@4"]),
+    ((0.5, 0.5), (1.0, 0.25), ["evaluation mean@4", "evaluation mean@4, all"]),
+    ((0.5, 0.4), (1.0, 1.0), ["evaluation mean@4", "evaluation mean@4, all"]),
+    ((None, 0.0), (1.0, 0.25), ["evaluation mean@4, all"]),
+    ((0.5, None), (1.0, 0.25), ["evaluation mean@4"]),
+    ((None, None), (1.0, 0.25), []),
+]
+
+
+@pytest.mark.parametrize(("start", "end", "names"), LEFT_OUT)
+def test_a_mean_that_leaves_samples_out_has_its_twin_beside_it(start, end, names):
+    rows = [
+        evaluation_row(step, 0.0, 0.1) | {"eval/mean": mean, "eval/mean_all": whole}
+        for step, (mean, whole) in ((0, start), (9, end))
+    ]
+    found = summary_rows([], rows)
+    assert [row.name for row in found] == names
+    twins = [row for row in found if row.name.endswith("all")]
+    for row in twins:
+        assert (row.start, row.final) == (f"{start[1]:.3f}", f"{end[1]:.3f}")
+
+
+def test_the_largest_k_has_its_twin_too():
+    scores = {f"eval/pass@{k}": 1.0 for k in (1, 4)}
+    scores |= {f"eval/pass@{k}_all": 0.25 * k for k in (1, 4)}
+    rows = [evaluation_row(step, 0.5, 0.1) | scores for step in (0, 9)]
+    names = [row.name for row in summary_rows([], rows)]
+    assert names == ["evaluation mean@4", "evaluation pass@4"]
+    rows = [row | {"eval/pass@4_all": 0.5} for row in rows]
+    names = [row.name for row in summary_rows([], rows)]
+    assert names[1:] == ["evaluation pass@4", "evaluation pass@4, all"]
+    shown = shown_scores({"eval/pass@4": 1.0, "eval/pass@4_low": 0.9, **scores})
+    assert shown == ["eval/pass@4", "eval/pass@1", "eval/pass@1_all"]
+
+
+def test_the_training_reward_over_all_is_a_row_where_it_differs():
+    metrics = [{"step": i, "reward/mean": 0.8, "reward/mean_all": 0.2} for i in (1, 2)]
+    rows = {row.name: row.final for row in summary_rows(metrics, [])}
+    assert rows == {"training reward, 1 step": "0.800", "training reward, all": "0.200"}
+    whole = [row | {"reward/mean_all": 0.8} for row in metrics]
+    assert len(summary_rows(whole, [])) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"eval/mean": 1.0, "eval/mean_all": 0.25}, "1.000 (all 0.250)"),
+        ({"eval/mean": 1.0, "eval/mean_all": 1.0}, "1.000"),
+        ({"eval/mean": 1.0}, "1.000"),
+        ({"eval/mean_all": 0.0}, "– (all 0.000)"),
+        ({}, "–"),
+    ],
+)
+def test_a_mean_in_a_line_has_its_twin_in_brackets(row, text):
+    assert with_twin(row, "eval/mean") == text

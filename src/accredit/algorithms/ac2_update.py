@@ -89,7 +89,7 @@ class CriticTurn:
         prompts = {p.problem.id: p for p in self.world.problems.prompts}
         return [
             valued(lesson, prompts, self.memory, self.config)
-            for lesson in self.lessons.drawn(self.config.records_per_step, draw)
+            for lesson in self.lessons.drawn(self.config.lessons_per_step, draw)
             if lesson.problem_id in prompts
         ]
 

@@ -66,7 +66,7 @@ def settled(
     teaches = valid
     if config.unverified == "zero":
         # A failed judge pays 0 to the policy and tells the critic nothing.
-        valid = valid | ~asked
+        valid = valid | (~asked & batch.sampled.any(1))
     teaching, teaches = taught_endpoints(config, visit, values, endpoints, teaches)
     group_index = batch.group_index
     filled = filled_endpoints(endpoints, valid, group_index)

@@ -70,9 +70,8 @@ def draw_informative_groups(state: State, world: World, *, config: DAPOConfig) -
 
 
 def is_informative(group: Group) -> bool:
-    """Whether the verified siblings disagree."""
-    rewards = {v.reward for v in group.verdicts if v.reward is not None}
-    return len(rewards) > 1
+    """Whether the siblings that vote disagree."""
+    return len({reward for reward in group.votes if reward is not None}) > 1
 
 
 def overlong_rewards(

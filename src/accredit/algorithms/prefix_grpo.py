@@ -110,7 +110,7 @@ class PrefixGRPO:
         """The batch with what failed to be judged masked, or worth 0."""
         if self.config.unverified == "masked":
             return batch
-        return replace(batch, verified=torch.ones_like(batch.verified))
+        return replace(batch, verified=batch.sampled.any(1))
 
     def _credit(self, batch: Batch) -> Credit:
         advantages = endpoint_advantages(

@@ -1,7 +1,8 @@
 """What can be set about algorithms that go on from stored rollouts. Loads no torch.
 
 The defaults are the paper's settings of AC2, arXiv:2609.39247; algorithms/ac2.py says
-where they differ.
+where they differ. Those that make sense at one size of a step alone are in proportion
+to `prompts_per_step`, and the paper's at its 192.
 """
 
 import math
@@ -35,13 +36,15 @@ class ReplayConfig(OutcomeConfig):
     """Continues this many prefixes, one a slot, at each step."""
     group_size: Positive = 16
     """Samples this many continuations of each prefix."""
-    num_refill: Positive = 192
-    """Fresh problems a step whose rollouts are stored for later ones."""
+    num_refill: Positive | None = None
+    """Rolls out this many fresh problems a step, whose rollouts are stored for later
+    ones; none takes prompts_per_step."""
     refill_every: Positive = 1
     """Sets the steps between refills; each then draws as many as all those steps
     would."""
-    replay_capacity: Positive = 256
-    """Limits the rollouts in store; the oldest are dropped first."""
+    replay_capacity: Positive | None = None
+    """Limits the rollouts in store; the oldest are dropped first. None takes 4/3 of
+    prompts_per_step, and at least what a refill brings."""
     admission: Literal["all", "passed"] = "all"
     """Stores the rollouts of every verified completion, or only those that passed."""
     pass_mark: float = 6 / 7
@@ -87,6 +90,18 @@ class ReplayConfig(OutcomeConfig):
             self, ("entropy_target",), self.entropy_control, "entropy_control = true"
         )
         return self
+
+    @property
+    def fresh_per_step(self) -> int:
+        """Problems of a step's refill: `num_refill`, or as derived."""
+        return self.num_refill or self.prompts_per_step
+
+    @property
+    def store_size(self) -> int:
+        """Rollouts in store: `replay_capacity`, or as derived; 256 in the paper."""
+        derived = -(-4 * self.prompts_per_step // 3)
+        at_once = self.fresh_per_step * self.refill_every
+        return self.replay_capacity or max(derived, at_once)
 
     def chunk(self, max_new_tokens: int) -> int:
         """Tokens of a chunk under that budget."""
@@ -184,10 +199,12 @@ class AC2Config(ReplayConfig):
     critic_targets: Literal["mixed", "monte_carlo", "bootstrap"] = "mixed"
     """Selects the critic's targets: the mean of each group's endpoints; only of groups
     that were verified throughout; or values one chunk on, for all."""
-    critic_capacity: Positive = 1920
-    """Limits the prefixes in the critic's buffer; the oldest are dropped first."""
-    records_per_step: Positive = 768
-    """Trains the critic on this many prefixes of the buffer in a step."""
+    critic_capacity: Positive | None = None
+    """Limits the prefixes in the critic's buffer; the oldest are dropped first. None
+    takes 10 times prompts_per_step."""
+    records_per_step: Positive | None = None
+    """Trains the critic on this many prefixes of the buffer in a step; none takes 4
+    times prompts_per_step."""
     critic_steps: Positive = 1
     """Divides those prefixes among this many optimizer steps of the critic."""
     min_valid: Positive | None = None
@@ -214,6 +231,17 @@ class AC2Config(ReplayConfig):
     """Configures when the critic is trusted, in a section of its own."""
     critic: PrefixCriticConfig = PromptedConfig()
     """Configures the critic, in a section of its own."""
+
+    @property
+    def lessons_in_store(self) -> int:
+        """Of the critic's buffer: `critic_capacity`, or as derived; 1,920 in the
+        paper."""
+        return self.critic_capacity or 10 * self.prompts_per_step
+
+    @property
+    def lessons_per_step(self) -> int:
+        """Taught in a step: `records_per_step`, or as derived; 768 in the paper."""
+        return self.records_per_step or 4 * self.prompts_per_step
 
     @model_validator(mode="before")
     @classmethod

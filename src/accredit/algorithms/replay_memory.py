@@ -32,7 +32,7 @@ class ReplayMemory:
     def of(cls, memory: Mapping[str, Any], config: ReplayConfig) -> "ReplayMemory":
         """What a state remembers; of a run that begins, nothing."""
         return cls(
-            RolloutBuffer.from_json(memory.get("replay", []), config.replay_capacity),
+            RolloutBuffer.from_json(memory.get("replay", []), config.store_size),
             number(memory.get("entropy_offset", START_OFFSET), "entropy_offset"),
         )
 
@@ -67,9 +67,9 @@ class CriticMemory:
         """What a state remembers; of a run that begins, the critic's first rate."""
         found = memory.get("critic")
         if found is None:
-            return cls(LessonBuffer(config.critic_capacity), learning_rate=first_rate)
+            return cls(LessonBuffer(config.lessons_in_store), learning_rate=first_rate)
         return cls(
-            LessonBuffer.from_json(part(found, "lessons"), config.critic_capacity),
+            LessonBuffer.from_json(part(found, "lessons"), config.lessons_in_store),
             ReferenceBank.from_json(part(found, "bank")),
             GateState.from_json(part(found, "gate")),
             number(part(found, "learning_rate"), "learning_rate", least=0.0),

@@ -62,7 +62,7 @@ def refilled(config: ReplayConfig, state: State, world: World) -> Refilled:
     """One full rollout of each of the next problems, where a refill is due."""
     if state.step % config.refill_every != 0:
         return Refilled()
-    count = config.num_refill * config.refill_every
+    count = config.fresh_per_step * config.refill_every
     prompts = list(world.problems.draw(state.num_drawn, count))
     key = ("refill", state.step)
     groups = world.environment.roll_out(prompts, 1, world.sampling, key)
@@ -95,9 +95,8 @@ def stored_rollouts(
     """The judged rollouts of a refill that the store admits."""
     found: list[StoredRollout] = []
     for group in groups:
-        for rollout, verdict in zip(group.rollouts, group.verdicts, strict=True):
-            reward = verdict.reward
-            if reward is None or not rollout.completion_ids:
+        for rollout, reward in zip(group.rollouts, group.votes, strict=True):
+            if reward is None:
                 continue
             if config.admission == "all" or passes(reward, config.pass_mark):
                 problem = group.prompt.problem.id
@@ -150,8 +149,8 @@ def passing_completions(
     return [
         (group.prompt.problem.id, rollout.completion_ids)
         for group in groups
-        for rollout, verdict in zip(group.rollouts, group.verdicts, strict=True)
-        if verdict.reward is not None and passes(verdict.reward, pass_mark)
+        for rollout, reward in zip(group.rollouts, group.votes, strict=True)
+        if reward is not None and passes(reward, pass_mark)
     ]
 
 

@@ -114,8 +114,11 @@ def wrapped(text: str) -> list[str]:
 def plain_type(schema: dict[str, Any]) -> str:
     """What a value is, in words."""
     if "anyOf" in schema:
-        (inner,) = [part for part in schema["anyOf"] if part.get("type") != "null"]
-        return f"{plain_type(inner)}, or none"
+        kinds = [part for part in schema["anyOf"] if part.get("type") != "null"]
+        none = ["none"] if len(kinds) < len(schema["anyOf"]) else []
+        return ", or ".join([*map(plain_type, kinds), *none])
+    if "const" in schema:
+        return f"`{schema['const']}`"
     if "enum" in schema:
         return "one of " + ", ".join(f"`{value}`" for value in schema["enum"])
     if schema["type"] == "array":

@@ -32,6 +32,7 @@ from accredit.critics.backbone import take_weights
 from accredit.critics.prefix_configs import PromptedConfig
 from accredit.critics.prompted_card import read_card, require_same, write_card
 from accredit.critics.questions import MAX_ANSWER_TOKENS, Questions
+from accredit.critics.replies import MAX_REPLY_TOKENS
 from accredit.engines.answers import answer_logprobs, inner_levels
 from accredit.engines.models import context_tokens, load_model, quiet_transformers
 from accredit.engines.transformers_engine import TransformersEngine
@@ -255,7 +256,11 @@ class PromptedCritic:
     ) -> tuple[list[float | None], int]:
         """What the model writes, and its FLOPs."""
         assert self._engine is not None
-        requests = [Request(ids, MAX_ANSWER_TOKENS, key=0) for ids in contexts]
+        limit = context_tokens(self.model.config) or math.inf
+        rooms = [int(min(MAX_REPLY_TOKENS, limit - len(ids))) for ids in contexts]
+        requests = [
+            Request(ids, room, key=0) for ids, room in zip(contexts, rooms, strict=True)
+        ]
         completions = self._engine.generate(requests, Sampling(temperature=0.0))
         values: list[float | None] = []
         flops = 0

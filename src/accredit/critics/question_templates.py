@@ -113,6 +113,18 @@ class QuestionTemplate:
             )
 
 
+def spaced_stems(stem: str) -> list[str]:
+    """The stem as written, then with other blanks behind and before it.
+
+    A tokenizer may join the end of a stem with the number that follows; which spacing
+    it leaves apart is a matter of what it was trained on. A tag stays the first thing.
+    """
+    ends = (stem, stem.rstrip(), *(f"{stem.rstrip()}{blank}" for blank in (" ", "\n")))
+    starts = ("",) if stem.startswith("<") else ("", " ", "\n")
+    spaced = [f"{start}{end}" for start in starts for end in ends]
+    return [text for text in dict.fromkeys(spaced) if text.strip()]
+
+
 def texts_named(name: str) -> dict[str, Any]:
     """Keys of a built-in template, or of a TOML file as they are written there.
 

@@ -10,17 +10,19 @@ the room. Knows no model and no loss.
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, Literal, TypeAlias
 
 from accredit.critics.question_templates import (
     PLACEHOLDER,
     QuestionTemplate,
     nearest,
+    spaced_stems,
     texts_named,
 )
+from accredit.critics.replies import number_of
 from accredit.functional.grids import grid_values
 from accredit.tasks.control_tokens import control_tokens, spelling_of
 from accredit.types import Attempt
@@ -33,10 +35,6 @@ MAX_GRID = 1001
 """Every answer is tried by itself behind the whole question."""
 ON_GRID = 1e-6
 """Rounding by which a number may miss its grid value."""
-NUMBER = re.compile(r"\s*(?>([0-9]+(?:\.[0-9]*)?|\.[0-9]+))(?=\s|\Z)")
-"""Leading, and with nothing at its end that may belong to it."""
-GOES_ON = re.compile(r"[^\S\n]*(?:[%/]|[-\u2013]\s*\.?[0-9])")
-"""Makes a fraction, a percentage or a range of the number before."""
 OPENING_TAG = re.compile(r"<[^<>/]+>\s*")
 NO_THINKING = re.compile(r"<(\w+)>\s*</\1>")
 ATTEMPT, QUESTION = "accreditAttempt0x5a", "accreditQuestion0x5a"
@@ -67,6 +65,10 @@ def template_named(name: str) -> QuestionTemplate:
         return QuestionTemplate(**content)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
+
+
+class StemMerges(ValueError):
+    """A tokenizer that makes one token of the end of a stem and its answer."""
 
 
 class Questions:
@@ -117,7 +119,9 @@ class Questions:
         self._before, self._after = self._around_question()
         self.end_of_turn = self._end_of_turn()
         """Ids that end an answer."""
-        self.answers = self._answers()
+        self.stem_as_written = ""
+        """The template's own, where another spacing of it had to be taken."""
+        self.answers = self._seamed_answers()
         """Ids of each grid value."""
         self._closing = template.thinking_close.strip()
         closing_ids = self._ids(self._closing)
@@ -149,20 +153,14 @@ class Questions:
         return self.answers[k]
 
     def parsed(self, ids: Sequence[int]) -> int | None:
-        """Number of the grid value that an answer begins with; None where it has none.
+        """Number of the grid value that a reply is; None where it is none.
 
-        It is read from the first four tokens, up to the end of the turn; those behind
-        them may only show that it goes on as a fraction, a percentage or a range.
+        All of it counts, up to the end of the turn: see `replies.number_of`.
         """
-        said: list[int] = []
-        for token in ids:
-            if token in self.stop_token_ids:
-                break
-            said.append(token)
-        found = NUMBER.match(self._text(said[:MAX_ANSWER_TOKENS]))
-        if found is None or GOES_ON.match(self._text(said), found.end()):
+        said = takewhile(lambda token: token not in self.stop_token_ids, ids)
+        number = number_of(self._text(tuple(said)))
+        if number is None:
             return None
-        number = float(found[1])
         for k, text in enumerate(self._texts):
             if abs(number - float(text)) <= ON_GRID:
                 return k
@@ -274,6 +272,26 @@ class Questions:
             "its end of turn as eos_token_id in generation_config.json"
         )
 
+    def _seamed_answers(self) -> tuple[tuple[int, ...], ...]:
+        """Ids of the answers, behind the first spacing of the stem that lets them be.
+
+        Raises:
+            ValueError: none does, in the words for the stem as it was written.
+        """
+        template, refused = self.template, None
+        for stem in spaced_stems(template.stem):
+            self.template = replace(template, stem=stem)
+            self._before, self._after = self._around_question()
+            try:
+                answers = self._answers()
+            except StemMerges as error:
+                refused = refused or error
+                continue
+            self.stem_as_written = template.stem if stem != template.stem else ""
+            return answers
+        assert refused is not None
+        raise refused
+
     def _answers(self) -> tuple[tuple[int, ...], ...]:
         """Ids of each grid value, none of which begins another."""
         texts: dict[tuple[int, ...], str] = {}
@@ -309,13 +327,13 @@ class Questions:
             asked, answered = self._ids(question), self._ids(question + text)
             found.add(answered[len(asked) :])
             if answered[: len(asked)] != asked or len(found) > 1:
-                raise self._merged(self.template.stem, text)
+                raise StemMerges(self._merged(self.template.stem, text))
             if self._is_plain:
                 continue
             expected = (*answered, *self.end_of_turn)
             ended = self._ids(question + text + self._before)
             if ended[: len(expected)] != expected:
-                raise self._merged(text, self._before)
+                raise ValueError(self._merged(text, self._before))
         return found.pop()
 
     def _require_text(self, stem: str) -> None:
@@ -340,11 +358,11 @@ class Questions:
                 "shorter template"
             )
 
-    def _merged(self, left: str, right: str) -> ValueError:
-        return ValueError(
+    def _merged(self, left: str, right: str) -> str:
+        return (
             "stem, answer and end of turn must be tokens of their own, got a tokenizer "
-            f"that merges {left!r} with {right!r}; let the stem end otherwise (without "
-            "a space, or with one), or move the space into answer_format"
+            f"that merges {left!r} with {right!r}, however the stem is spaced; let it "
+            "end otherwise, or move a space into answer_format"
         )
 
     def _ids(self, text: str) -> tuple[int, ...]:

@@ -18,9 +18,16 @@ from torch import Tensor
 
 from accredit.reports.calibration import NUM_DECILES, ValuedGroups, ValuedPrefixes
 from accredit.reports.calibration_audits import audited_groups, is_routed
-from accredit.reports.calibration_rows import entries, entry, flag, kept_rows, share
+from accredit.reports.calibration_rows import (
+    Row,
+    entries,
+    entry,
+    flag,
+    kept_rows,
+    share,
+)
 from accredit.reports.run_directory import RunDirectory
-from accredit.types import Batch
+from accredit.types import Batch, StopReason
 
 REFERENCE = "reference_shown"
 COLUMNS = ("mean_reward", "mean_value", "share_f", REFERENCE)
@@ -40,8 +47,12 @@ class Calibration:
     """None for a table, whose groups are all it holds."""
     num_open: int = 0
     """Verified rollouts that are left out: their outcome is a critic's own word."""
+    num_missing: int = 0
+    """Rollouts that are left out because nobody could tell their reward."""
     num_rollouts: int | None = None
     """That are compared; None for a table, which does not tell."""
+    mean_outcome: float | None = None
+    """Of those that are compared; None for a table."""
     told: str = ""
     """What was read, in a sentence."""
 
@@ -49,6 +60,14 @@ class Calibration:
     def single(self) -> bool:
         """Whether every group is one rollout, whose mean reward is its luck."""
         return self.num_rollouts == len(self.groups.shares)
+
+    @property
+    def mean_over_all(self) -> float | None:
+        """The mean outcome with those that are missing, 0 each; None without any."""
+        if not self.num_missing or self.mean_outcome is None or not self.num_rollouts:
+            return None
+        total = self.mean_outcome * self.num_rollouts
+        return total / (self.num_rollouts + self.num_missing)
 
     @property
     def without_critic(self) -> bool:
@@ -145,6 +164,8 @@ def read_run(run: RunDirectory, last: int = 1) -> Calibration:
     known = [r for r in found if r is not None]
     name = f"{run.path.absolute().name}, {span}"
     pairs = calibration_of(name, known, len(found) - len(known))
+    missing = sum(_is_missing(row) for s in chosen for row, _ in kept_rows(run, s))
+    pairs = replace(pairs, num_missing=missing)
     kept = f" ({len(chosen)} of {len(steps)} kept)" if len(steps) > 1 else ""
     valued = bool((pairs.groups.shares > 0.0).any())
     whose = ", as the critic valued them before it learned from them" if valued else ""
@@ -223,7 +244,8 @@ def calibration_of(
         valued(by_group(values, spread)),
         ValuedPrefixes(values, outcomes.repeat_interleave(lengths), deciles, spread),
         num_open,
-        len(rollouts),
+        num_rollouts=len(rollouts),
+        mean_outcome=float(outcomes.mean()),
     )
 
 
@@ -326,6 +348,11 @@ def _require(
             f"{name} must {rule}, got {cells[header.index(name)]!r} in line {line} of "
             f"{path}"
         )
+
+
+def _is_missing(row: Row) -> bool:
+    """Whether a rollout was judged and nobody could tell."""
+    return row.get("reward") is None and row.get("stop_reason") != StopReason.CHUNK
 
 
 def _valued(run: RunDirectory, step: int) -> Iterator[ValuedRollout | None]:

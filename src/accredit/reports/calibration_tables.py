@@ -56,6 +56,12 @@ def calibration_tables(calibration: Calibration, seed: int) -> "Group":
     said = verdict(calibration, seed)
     if calibration.num_open:
         said += f" {calibration.num_open} {LEFT_OUT}"
+    if calibration.mean_over_all is not None:
+        said += (
+            f" {calibration.num_missing} rollouts without a reward are left out: the "
+            f"mean outcome is {decimal(calibration.mean_outcome)} of the others, and "
+            f"{decimal(calibration.mean_over_all)} of all, a missing one taken for 0."
+        )
     parts: list[RenderableType] = [Text(said), Text(f"Read: {calibration.told}")]
     if calibration.without_critic:
         return Group(*parts)

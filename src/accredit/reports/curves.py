@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from accredit.reports.plots import curves, logarithmic_curves
+from accredit.reports.summary import OVER_ALL, twin
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -12,15 +13,20 @@ if TYPE_CHECKING:
 Curve = tuple[str, str, Callable[[Sequence[dict[str, Any]]], "Figure | None"]]
 """(title, caption, called with the metrics)."""
 
+
+def reward_curve(metrics: Sequence[dict[str, Any]]) -> "Figure | None":
+    """Mean rewards; that over all rollouts where some were left out of the others."""
+    lines = [("reward/mean", "raw"), ("reward/shaped_mean", "shaped")]
+    if any(twin(row, "reward/mean") is not None for row in metrics):
+        lines.append((f"reward/mean{OVER_ALL}", "of all"))
+    return curves(metrics, lines, "mean reward")
+
+
 CURVES: tuple[Curve, ...] = (
     (
         "Reward",
         "As verified, before any shaping. It should rise.",
-        partial(
-            curves,
-            lines=(("reward/mean", "raw"), ("reward/shaped_mean", "shaped")),
-            ylabel="mean reward",
-        ),
+        reward_curve,
     ),
     (
         "Length",

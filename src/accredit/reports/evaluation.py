@@ -1,13 +1,16 @@
 """Verified groups in, one evaluation out: mean@k, pass@k, best@k with intervals.
 
-Policy for what could not be verified (`Verdict.reward` is None): it is left out of
-every score and counted in `eval/invalid_share`, because an infrastructure failure is
-not a wrong answer. A problem counts for pass@k and best@k where k of its samples are
-valid.
+A failure of the world (`Verdict.reward` is None) is no wrong answer: `mean`, `pass@k`
+and `best@k` leave it out, and a problem counts for the last two where k of its samples
+are valid. A policy that is scored by these alone gains from being unscorable, so that
+each has a twin over all samples, what is missing taken for 0 (`mean_all`). Checkpoints
+are chosen by the twin.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,24 +22,40 @@ from accredit.reports.statistics import (
     pass_at_k,
     wilson,
 )
+from accredit.reports.summary import OVER_ALL
 from accredit.types import Group, StopReason
 
 TOLERANCE = 1e-6
 """Rewards this close to `success_at` reach it: sums of parts carry rounding."""
 
 
-@dataclass(frozen=True)
-class EvalResult:
-    """One evaluation of one model over one set of problems."""
+class Scores(NamedTuple):
+    """The scores of one set of rewards."""
 
     mean: Estimate | None
-    """Mean over problems of their mean reward; None where nothing was verified."""
+    """Mean over problems of their mean reward; None where there is no reward."""
     pass_at: Mapping[int, Estimate]
     """k -> share of problems solved by one of k samples, reward >= success_at."""
     best_at: Mapping[int, Estimate]
     """k -> expected best reward of k samples."""
     problem_means: Mapping[str, float]
-    """Problem id -> mean reward of its valid samples, for paired comparisons."""
+    """Problem id -> mean reward of its samples, for paired comparisons."""
+
+    def named(self) -> dict[str, Estimate]:
+        """By the names of `evals.jsonl`; undefined scores are left out."""
+        named = {} if self.mean is None else {"mean": self.mean}
+        named |= {f"pass@{k}": estimate for k, estimate in self.pass_at.items()}
+        return named | {f"best@{k}": value for k, value in self.best_at.items()}
+
+
+@dataclass(frozen=True)
+class EvalResult:
+    """One evaluation of one model over one set of problems."""
+
+    valid: Scores
+    """Of the samples that have a reward."""
+    over_all: Scores
+    """Of all samples, a missing reward taken for 0."""
     num_problems: int
     num_rollouts: int
     num_invalid: int
@@ -55,10 +74,9 @@ class EvalResult:
             f"{prefix}/length_mean": self.length_mean,
             f"{prefix}/truncated_share": self.truncated_share,
         }
-        named = {f"pass@{k}": estimate for k, estimate in self.pass_at.items()}
-        named |= {f"best@{k}": estimate for k, estimate in self.best_at.items()}
-        if self.mean is not None:
-            named = {"mean": self.mean} | named
+        named = self.valid.named()
+        whole = self.over_all.named().items()
+        named |= {f"{name}{OVER_ALL}": estimate for name, estimate in whole}
         for name, estimate in named.items():
             row[f"{prefix}/{name}"] = estimate.value
             if estimate.low is not None and estimate.high is not None:
@@ -86,20 +104,19 @@ def evaluation(
     if not groups:
         raise ValueError("an evaluation needs at least one problem, got none")
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    rewards: dict[str, list[float]] = {}
+    rewards: dict[str, list[float | None]] = {}
     for group in groups:
-        valid = [v.reward for v in group.verdicts if v.reward is not None]
-        rewards.setdefault(group.prompt.problem.id, []).extend(valid)
-    num_valid = sum(map(len, rewards.values()))
-    means = {id: float(np.mean(row)) for id, row in rewards.items() if row}
-    ks = ks or powers_of_two(max(map(len, rewards.values()), default=0))
+        given = [verdict.reward for verdict in group.verdicts]
+        rewards.setdefault(group.prompt.problem.id, []).extend(given)
+    valid = {id: [r for r in row if r is not None] for id, row in rewards.items()}
+    whole = {id: [r or 0.0 for r in row] for id, row in rewards.items()}
+    ks = ks or powers_of_two(max(map(len, rewards.values())))
+    num_valid = sum(map(len, valid.values()))
     lengths = [rollout.num_sampled for rollout in rollouts]
     truncated = [r.stop_reason is StopReason.LENGTH for r in rollouts]
     return EvalResult(
-        mean=_estimate(list(means.values()), seed),
-        pass_at=_pass_at(list(rewards.values()), ks, success_at, seed),
-        best_at=_best_at(list(rewards.values()), ks, seed),
-        problem_means=means,
+        valid=_scores(valid, ks, success_at, seed),
+        over_all=_scores(whole, ks, success_at, seed),
         num_problems=len(rewards),
         num_rollouts=len(rollouts),
         num_invalid=len(rollouts) - num_valid,
@@ -109,22 +126,51 @@ def evaluation(
 
 
 def evaluation_difference(first: EvalResult, second: EvalResult, seed: int) -> Estimate:
-    """Mean of second - first over the problems that both scored.
+    """Mean of second - first over the problems of both, missing rewards taken for 0.
 
     Raises:
         ValueError: they share no problem.
     """
-    shared = sorted(first.problem_means.keys() & second.problem_means.keys())
+    old, new = first.over_all.problem_means, second.over_all.problem_means
+    shared = sorted(old.keys() & new.keys())
     if not shared:
         raise ValueError("two evaluations need a problem in common, got none")
-    before = np.array([first.problem_means[id] for id in shared])
-    after = np.array([second.problem_means[id] for id in shared])
+    before = np.array([old[id] for id in shared])
+    after = np.array([new[id] for id in shared])
     return paired_difference(before, after, seed)
+
+
+def selection_score(row: Mapping[str, Any]) -> float | None:
+    """What checkpoints are chosen by: the mean over all samples of an evaluation.
+
+    The mean of the verified ones would choose a policy for being unscorable; it stands
+    in where a row holds no other. None where it has neither, or is not finite.
+    """
+    for key in (f"eval/mean{OVER_ALL}", "eval/mean"):
+        score = row.get(key)
+        if isinstance(score, bool) or not isinstance(score, int | float):
+            continue
+        if math.isfinite(score):
+            return float(score)
+    return None
 
 
 def powers_of_two(largest: int) -> list[int]:
     """1, 2, 4, ... not above `largest`."""
     return [2**i for i in range(largest.bit_length())]
+
+
+def _scores(
+    rewards: Mapping[str, list[float]], ks: Sequence[int], success_at: float, seed: int
+) -> Scores:
+    means = {id: float(np.mean(row)) for id, row in rewards.items() if row}
+    rows = list(rewards.values())
+    return Scores(
+        _estimate(list(means.values()), seed),
+        _pass_at(rows, ks, success_at, seed),
+        _best_at(rows, ks, seed),
+        means,
+    )
 
 
 def _pass_at(

@@ -98,6 +98,7 @@ def _reward_metrics(record: Record) -> dict[str, float | int | None]:
     shaped = record.shaped_rewards[record.batch.verified].double()
     return {
         "reward/mean": mean(valid),
+        "reward/mean_all": share(math.fsum(r or 0.0 for r in rewards), len(rewards)),
         "reward/shaped_mean": mean(shaped),
         "reward/deviation": float(valid.std()) if len(valid) > 1 else None,
         "reward/invalid_share": share(sum(r is None for r in rewards), len(rewards)),
@@ -120,12 +121,10 @@ def _all_equal_share(groups: Sequence[Group]) -> float | None:
 
     A group with a stopped member is worth more than its rewards, and left out.
     """
-    judged = [_judged(group) for group in groups]
-    whole = zip(judged, groups, strict=True)
     rewards = [
-        [reward for reward in known if reward is not None]
-        for known, group in whole
-        if len(known) == len(group.rollouts)
+        [reward for reward in group.votes if reward is not None]
+        for group in groups
+        if len(_judged(group)) == len(group.rollouts)
     ]
     comparable = [known for known in rewards if len(known) > 1]
     return share(sum(len(set(known)) == 1 for known in comparable), len(comparable))

@@ -18,6 +18,7 @@ from accredit.reports.calibration import FEWEST_GROUPS
 from accredit.reports.calibration_plots import prefix_figure
 from accredit.reports.calibration_sources import read_run
 from accredit.reports.curves import CRITIC_CURVES, CURVES, ROUTING_CURVES, Curve
+from accredit.reports.evaluation import selection_score
 from accredit.reports.plots import (
     AXES,
     learning_curve,
@@ -40,6 +41,7 @@ from accredit.reports.summary import (
     num_critic_only,
     summary_rows,
     totals,
+    twin,
 )
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ def report_page(run: RunDirectory) -> str:
         facts=[("run", printable(run.path.name)), *_facts(recipe, environment)],
         headline=_headline(evaluations),
         totals=totals(metrics),
-        warnings=warning_lines(metrics),
+        warnings=warning_lines(metrics, evaluations),
         rows=summary_rows(metrics, evaluations),
         learning=_learning_charts(evaluations),
         charts=_charts(CURVES, "curve", metrics),
@@ -175,17 +177,22 @@ def _named(recipe: Mapping[str, Any], section: str) -> str:
 
 def _headline(evaluations: Sequence[Row]) -> Headline | None:
     scores = summary_rows([], evaluations)[:1]
-    if not scores or evaluations[-1].get("eval/mean") is None:
+    if not scores or selection_score(evaluations[-1]) is None:
         return None
     row, last = scores[0], evaluations[-1]
     start, final = (text.split(" ")[0] for text in (row.start, row.final))
     interval = row.final.partition(" ")[2]
     problems = last.get("eval/num_problems")
     label = row.name + (f" over {problems} problems" if problems else "")
+    whole = twin(last, "eval/mean")
+    beside = ""
+    if whole is not None:
+        beside = f" Over all samples, a missing reward taken for 0: {decimal(whole)}."
     if len(evaluations) < 2:
-        return Headline(None, final, interval, label, "One evaluation so far.")
+        return Headline(None, final, interval, label, f"One evaluation so far.{beside}")
     verdict = "do not touch" if row.clear else "overlap: it may be chance"
     sentence = f"{row.change} since the start; the two 95% intervals {verdict}."
+    sentence += beside
     return Headline(start, final, interval, label, sentence)
 
 

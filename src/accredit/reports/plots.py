@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accredit.reports.summary import CRITIC_ONLY
+from accredit.reports.summary import CRITIC_ONLY, OVER_ALL, twin
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,8 +85,16 @@ def learning_curve(evaluations: Sequence[Row], along: str) -> "Figure | None":
         axes.fill_between(x, low, high, color=SERIES[0], alpha=0.16, linewidth=0)
         axes.axhline(y[0], color=MUTED, linewidth=1.0, dashes=(2, 3))
         axes.plot(x, y, color=SERIES[0], marker="o", markersize=4.5)
-        axes.set_ylim(*_limits(np.concatenate([y, low, high])))
-        label_ends(axes, [(y[0], "start", MUTED), (y[-1], f"{y[-1]:.2f}", SERIES[0])])
+        ends = [(y[0], "start", MUTED), (y[-1], f"{y[-1]:.2f}", SERIES[0])]
+        shown = [y, low, high]
+        if any(twin(row, "eval/mean") is not None for row in rows):
+            whole = _column(rows, f"eval/mean{OVER_ALL}")
+            axes.plot(x, whole, color=SERIES[1], linewidth=1.4)
+            shown.append(whole[np.isfinite(whole)])
+            if np.isfinite(whole[-1]):
+                ends.append((whole[-1], f"{whole[-1]:.2f} of all", SERIES[1]))
+        axes.set_ylim(*_limits(np.concatenate(shown)))
+        label_ends(axes, ends)
         _name_axes(axes, label, "evaluation mean reward")
         if is_amount:
             _use_prefixes(axes)

@@ -23,8 +23,10 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from accredit.reports.alarms import Warned, warnings_of
 from accredit.reports.summary import (
     CRITIC_ONLY,
+    OVER_ALL,
     SAVED,
     decimal,
     ledgers,
@@ -33,7 +35,9 @@ from accredit.reports.summary import (
     spending,
     summary_rows,
     time_left,
+    twin,
     with_interval,
+    with_twin,
 )
 
 Row = Mapping[str, float | int | None]
@@ -49,6 +53,8 @@ BAR_WIDTH = 12
 DROPPED_FIRST = ("flops", "rate", "length")
 """Parts of the status that give way where a line is too short for all."""
 SEPARATOR = " · "
+LOUD = "bold red"
+"""Of what makes a run worthless."""
 
 
 class TrainingProgress:
@@ -112,14 +118,23 @@ class TrainingProgress:
 
     def evaluated(self, evaluation: Row) -> None:
         """Shows one evaluation's row."""
-        self._evaluation = decimal(evaluation.get("eval/mean"))
+        self._evaluation = with_twin(evaluation, "eval/mean")
         score = with_interval(evaluation, "eval/mean")
+        if twin(evaluation, "eval/mean") is not None:
+            whole = with_interval(evaluation, f"eval/mean{OVER_ALL}")
+            score += f", over all samples {whole}"
         self._print(f"step {evaluation.get('step', self._step)}  evaluation {score}")
 
     def warn(self, lines: Sequence[str]) -> None:
         """Shows warnings above the bar."""
         for line in lines:
             self._print(f"warning: {line}", style="yellow")
+
+    def alarm(self, found: Sequence[Warned]) -> None:
+        """Shows alarms of the run's own numbers; the loud ones stand out."""
+        for warned in found:
+            style = LOUD if warned.is_loud else "yellow"
+            self._print(f"warning: {warned.text}", style=style)
 
     @property
     def seconds_left(self) -> float | None:
@@ -159,7 +174,7 @@ def status_line(
         width: Characters at hand; parts that do not fit are dropped, `DROPPED_FIRST`
             in its order. None drops nothing.
     """
-    parts = {"reward": f"reward {decimal(metrics.get('reward/mean'))}"}
+    parts = {"reward": f"reward {with_twin(metrics, 'reward/mean')}"}
     if metrics.get(CRITIC_ONLY):
         parts["alone"] = "critic alone"
     if metrics.get("readiness/share") is not None:
@@ -209,7 +224,18 @@ def final_table(metrics: Sequence[Row], evaluations: Sequence[Row]) -> Group:
     spent += [SEPARATOR.join(both)] if both else []
     note = "Brackets: 95% intervals. Bold: the intervals do not touch."
     lines = [Text(""), *(Text(line) for line in spent), Text(note, style="dim")]
-    return Group(table, *lines)
+    return Group(table, *lines, *_last_warnings(warnings_of(metrics, evaluations)))
+
+
+def _last_warnings(found: Sequence[Warned]) -> list[Text]:
+    """The loud ones once more, and how many others there were."""
+    loud = [warned for warned in found if warned.is_loud]
+    lines = [Text(f"warning: {warned.text}", style=LOUD) for warned in loud]
+    others = len(found) - len(loud)
+    if others:
+        words = "1 other warning" if others == 1 else f"{others} other warnings"
+        lines.append(Text(f"{words} of the run: see its page", style="yellow"))
+    return lines
 
 
 def _packed(parts: Sequence[str]) -> list[str]:

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from accredit.functional.calibration import constant_error
 from accredit.functional.flops import ModelShape, decode_flops
 from accredit.records import Record, Routing
 from accredit.reports.pooled import SMALLEST_SPREAD, mean, share
@@ -96,13 +97,15 @@ def _errors(step: Routed) -> Figures:
     routing = step.routing
     values, targets = routing.prefix_values.double(), routing.targets.double()
     off = values - step.mean_rewards
-    judged = off[step.ran_on & ~off.isnan()]
+    judged_groups = step.ran_on & ~off.isnan()
+    judged = off[judged_groups]
     audited = off[routing.ready & routing.audited & ~off.isnan()]
     own = (values - targets)[step.has_stopped]
     ready = routing.ready[step.record.batch.group_index]
     hoped = routing.border_values.double() - step.rewards
     return {
         "ac2/error_rewards": mean(judged.abs()),
+        "ac2/constant_error": constant_error(step.mean_rewards[judged_groups]),
         "ac2/error_audited": mean(audited.abs()),
         "ac2/error_self": mean(own[~own.isnan()].abs()),
         "ac2/bias_rewards": mean(judged),
@@ -144,11 +147,14 @@ def _endpoints(step: Routed) -> Figures:
     valued = routing.asked & ~routing.endpoint_values.isnan()
     num_stopped_groups = int(step.has_stopped.sum())
     tokens = batch.trainable.sum(1)
+    left_out = record.counts.get("questions_left_out", 0)
     return {
         "ac2/valued_share": mean(valued.double()),
         "ac2/invalid_share": share(
-            record.counts.get("critic_answers_invalid", 0), record.cost.num_questions
+            record.counts.get("critic_answers_invalid", 0),
+            record.cost.num_questions - left_out,
         ),
+        "ac2/left_out_share": share(left_out, record.cost.num_questions),
         "ac2/equal_values_share": share(
             sum(
                 _all_equal(batch.rewards[(batch.group_index == g) & batch.verified])

@@ -8,6 +8,10 @@ Row = Mapping[str, float | int | None]
 
 PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 SCORES = ("mean", "pass@", "best@")
+OVER_ALL = "_all"
+"""Ends the key of a mean over all rollouts, missing rewards taken for 0."""
+NOTICEABLE = 1e-9
+"""How far a mean and its twin lie apart where rollouts were left out of the first."""
 CRITIC_ONLY = "count/critic_only_steps"
 SAVED = ("flops/saved_share", "tokens/saved_share")
 """Keys of what stopping early saved, the better one first."""
@@ -149,13 +153,39 @@ def with_interval(row: Row, key: str) -> str:
     return f"{decimal(row.get(key))} [{decimal(low)}, {decimal(high)}]"
 
 
+def twin(row: Row, key: str) -> float | None:
+    """The mean over all rollouts, where that is another one than `row[key]`."""
+    partial, whole = row.get(key), row.get(f"{key}{OVER_ALL}")
+    if whole is None:
+        return None
+    differs = partial is None or abs(partial - whole) > NOTICEABLE
+    return whole if differs else None
+
+
+def with_twin(row: Row, key: str, digits: int = 3) -> str:
+    """`1.000 (all 0.250)`: a mean, and that over all rollouts where it is another."""
+    whole = twin(row, key)
+    beside = "" if whole is None else f" (all {decimal(whole, digits)})"
+    return decimal(row.get(key), digits) + beside
+
+
+def shown_scores(row: Row) -> list[str]:
+    """Keys of an evaluation's figures, each twin behind its score where they differ."""
+    keys = [key for key in row if not key.endswith(("_low", "_high", OVER_ALL))]
+    lone = [key for key in row if key.endswith(OVER_ALL)]
+    found: list[str] = []
+    for key in keys:
+        found += [key] if twin(row, key) is None else [key, f"{key}{OVER_ALL}"]
+    return found + [k for k in lone if k.removesuffix(OVER_ALL) not in row]
+
+
 def _evaluation_rows(evaluations: Sequence[Row]) -> list[SummaryRow]:
     if not evaluations:
         return []
     first, last = evaluations[0], evaluations[-1]
     rows = []
-    for key in _score_keys(first, last):
-        before, after = first[key], last[key]
+    for key in _with_twins(_score_keys(first, last), first, last):
+        before, after = first.get(key), last.get(key)
         if before is None or after is None:
             continue
         rows.append(
@@ -179,12 +209,23 @@ def _evaluation_rows(evaluations: Sequence[Row]) -> list[SummaryRow]:
     return rows
 
 
+def _with_twins(keys: Sequence[str], first: Row, last: Row) -> list[str]:
+    """Each score, then its twin where either row left samples out."""
+    found: list[str] = []
+    for key in keys:
+        left_out = any(twin(row, key) is not None for row in (first, last))
+        found += [key, f"{key}{OVER_ALL}"] if left_out else [key]
+    return found
+
+
 def _score_keys(first: Row, last: Row) -> list[str]:
     """mean, pass@1 and the largest k of pass and best; pass@1 repeats a 0/1 mean."""
+    present = [{key.removesuffix(OVER_ALL) for key in row} for row in (first, last)]
     names = [
         key.removeprefix("eval/")
-        for key in first
-        if key in last and key.startswith(tuple(f"eval/{s}" for s in SCORES))
+        for key in dict.fromkeys(key.removesuffix(OVER_ALL) for key in first)
+        if key in present[0] & present[1]
+        and key.startswith(tuple(f"eval/{s}" for s in SCORES))
     ]
     scores = [name for name in names if not name.endswith(("_low", "_high"))]
     largest = {name.split("@")[0]: name for name in sorted(scores, key=_k)}
@@ -203,11 +244,11 @@ def _k(name: str) -> int:
 
 
 def _score_name(key: str, row: Row) -> str:
-    name = key.removeprefix("eval/")
+    name = key.removeprefix("eval/").removesuffix(OVER_ALL)
     problems, rollouts = row.get("eval/num_problems"), row.get("eval/num_rollouts")
     if name == "mean" and problems and rollouts:
         name = f"mean@{rollouts // problems:.0f}"
-    return f"evaluation {name}"
+    return f"evaluation {name}" + (", all" if key.endswith(OVER_ALL) else "")
 
 
 def _apart(first: Row, last: Row, key: str) -> bool:
@@ -228,8 +269,10 @@ def _training_rows(metrics: Sequence[Row]) -> list[SummaryRow]:
     window = max(1, min(10, len(metrics) // 10))
     steps = "1 step" if window == 1 else f"{window} steps"
     first, last = _window_mean(metrics[:window]), _window_mean(metrics[-window:])
+    left_out = any(twin(row, "reward/mean") is not None for row in (first, last))
     policy = (
         (f"training reward, {steps}", "reward/mean", 3),
+        *([("training reward, all", f"reward/mean{OVER_ALL}", 3)] if left_out else []),
         (f"training length, {steps}", "length/mean", 1),
         (f"policy entropy, {steps}", "policy/entropy_mean", 3),
     )
