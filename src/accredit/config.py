@@ -77,8 +77,8 @@ class LearnerConfig(BaseConfig):
     """Decay of AdamW's first moment."""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
     """Decay of AdamW's second moment."""
-    epsilon: Annotated[float, Field(gt=0)] = 1e-8
-    """Added to the root of the second moment."""
+    epsilon: Annotated[float, Field(ge=1.18e-38, le=3.4e38)] = 1e-8
+    """Added to the root of the second moment; a normal number of float32."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled, per unit of learning rate."""
     max_gradient_norm: Annotated[float, Field(gt=0)] | None = 1.0

@@ -124,7 +124,10 @@ class Session:
         self.last_save_fault = ""
         try:
             save_checkpoint(root, state.step, self._write, state)
-            prune_checkpoints(root, keep_last, self._best_step())
+            # Behind steps that were not finite lies the last good one: it stays.
+            learner = self.assembly.world.learner
+            if not getattr(learner, "num_consecutive_skips", 0):
+                prune_checkpoints(root, keep_last, self._best_step())
         except OSError as error:
             self.last_save_fault = str(error)
             self.progress.warn([f"{error}; the run goes on without it"])

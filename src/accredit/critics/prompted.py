@@ -211,7 +211,7 @@ class PromptedCritic:
 
     def save(self, folder: Path) -> None:
         """Writes card and optimizer; a model of its own as a Hugging Face directory."""
-        folder.mkdir(parents=True, exist_ok=True)
+        saved.begin(folder, self.model)
         if not self._is_tied:
             with quiet_transformers():
                 self.model.save_pretrained(folder)
@@ -232,6 +232,7 @@ class PromptedCritic:
         require_same(folder, card, self._card(), self.config.template)
         if not self._is_tied:
             found = load_model(folder, torch.float32, "cpu").model
+            saved.require_finite(found, folder)
             take_weights(self.model, found.state_dict(), folder)
         saved.read_optimizer(folder, self._descent.optimizer, self.model)
         self._descent.num_consecutive_skips = card["num_consecutive_skips"]

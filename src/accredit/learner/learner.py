@@ -24,6 +24,7 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from accredit.folders import MODEL_FOLDER
 from accredit.learner.descent import Descent
+from accredit.learner.finite import require_loadable, require_savable
 from accredit.learner.forward import scoring_of, without_dropout
 from accredit.learner.micro_batches import row_parts
 from accredit.learner.optimizer import (
@@ -173,9 +174,15 @@ class Learner:
         )
 
     def save(self, folder: Path) -> None:
-        """Writes `model/` (a plain Hugging Face directory), optimizer and counters."""
-        self.model.save_pretrained(folder / MODEL_FOLDER)
+        """Writes `model/` (a plain Hugging Face directory), optimizer and counters.
+
+        Raises:
+            RuntimeError: A weight or a moment is not finite; nothing is written.
+        """
         tensors = optimizer_tensors(self._optimizer, self.model)
+        require_savable("the policy", self.model.state_dict().items())
+        require_savable("the policy's optimizer", tensors.items())
+        self.model.save_pretrained(folder / MODEL_FOLDER)
         save_file(tensors, folder / OPTIMIZER_FILE)
         counters = {
             "schema": SCHEMA,
@@ -196,10 +203,11 @@ class Learner:
                 f"{LEARNER_FILE} must have schema {SCHEMA}, got "
                 f"{counters.get('schema')!r}; another version of accredit wrote it"
             )
-        self.model.load_state_dict(saved_weights(type(self.model), folder))
-        load_optimizer_tensors(
-            self._optimizer, self.model, load_file(folder / OPTIMIZER_FILE)
-        )
+        weights = saved_weights(type(self.model), folder)
+        moments = load_file(folder / OPTIMIZER_FILE)
+        require_loadable(str(folder), [*weights.items(), *moments.items()])
+        self.model.load_state_dict(weights)
+        load_optimizer_tensors(self._optimizer, self.model, moments)
         self.version = counters["version"]
         self._descent.num_consecutive_skips = counters["num_consecutive_skips"]
 
