@@ -33,6 +33,7 @@ from accredit.learner.checkpoint import (
     save_checkpoint,
 )
 from accredit.loops.synchronous import Plan, is_due, train
+from accredit.positions import limit_note
 from accredit.prefix_critics import opening_of_prompted
 from accredit.records import Cost, Record, State
 from accredit.reports.alarms import PATIENCE, new_warning_lines
@@ -114,6 +115,7 @@ class Session:
             self.run.write_rollouts(state.step, rows)
         self.progress.update(row)
         self.progress.warn(new_warning_lines(self.history))
+        self.progress.warn(record.policy.notes if record.policy else ())
         self._track(row, state.step)
         self._stop_where_nothing_is_verified(record)
 
@@ -350,6 +352,9 @@ def opening_warnings(assembly: Assembly) -> list[str]:
             f"{assembly.num_unknown} prompts hold text that the tokenizer has no token "
             "for; is it the model for these data?"
         )
+    lines += getattr(assembly.world.learner, "notes", ())
+    limited = limit_note(assembly.world.learner.model.config)
+    lines += [limited] if limited else []
     context = assembly.context_tokens
     longest = max(len(prompt.token_ids) for prompt in assembly.world.problems.prompts)
     budget = assembly.config.max_new_tokens

@@ -18,7 +18,7 @@ is the caller's.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -43,9 +43,10 @@ from accredit.functional.flops import (
 )
 from accredit.functional.grids import POINT_NOISE, grid_shares
 from accredit.learner.descent import Descent
-from accredit.learner.forward import scoring_of, without_dropout
+from accredit.learner.forward import read, without_dropout
 from accredit.learner.micro_batches import micro_batches
 from accredit.learner.optimizer import AdamWOptions, adamw
+from accredit.learner.probe import is_due
 from accredit.learner.scorer import Scorer
 from accredit.protocols import Engine
 from accredit.records import CriticUpdate, Valuation, nothing_fitted
@@ -124,7 +125,9 @@ class PromptedCritic:
         self._target_rounding = target_rounding
         self._is_tied = is_tied
         self._tokenizer = tokenizer or questions.tokenizer
-        self._scorer = Scorer(model, scoring_of(model), micro_batch_tokens, 1.0)
+        self._reading = read(model)
+        self._num_updates = 0
+        self._scorer = Scorer(model, self._reading.scoring, micro_batch_tokens, 1.0)
         self._descent = Descent(
             adamw(model, AdamWOptions(weight_decay=config.weight_decay)),
             [p for p in model.parameters() if p.requires_grad],
@@ -179,6 +182,10 @@ class PromptedCritic:
         optimizer.zero_grad(set_to_none=True)
         loss, flops = self._backward(lesson)
         norm = self._descent.step(loss)
+        self._num_updates += 1
+        if is_due(self._num_updates):
+            self._reading = self._reading.and_now(self.model)
+            self._scorer = replace(self._scorer, scoring=self._reading.scoring)
         return CriticUpdate(
             losses=(loss,),
             gradient_norms=(norm,),

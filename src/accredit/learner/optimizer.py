@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-
 LEAST_EPSILON = torch.finfo(torch.float32).tiny
 """Below it an epsilon is 0 in float32, and a weight without a gradient 0 / 0."""
 MOST_EPSILON = torch.finfo(torch.float32).max
