@@ -115,7 +115,8 @@ def head_is_all(model: PreTrainedModel) -> bool:
     Both are replaced on their way by numbers of every size, so that neither the weights
     of the moment nor their scale decides: the head must be given just what the backbone
     gave, and what the head says must come out as it is. A soft cap, a scale of logits
-    or of hidden states, and a layer in between are seen.
+    or of hidden states, and a layer in between are seen. Leaves the model in evaluation
+    mode.
     """
     head: Any = model.get_output_embeddings()
     backbone: Any = model.base_model
@@ -126,16 +127,17 @@ def head_is_all(model: PreTrainedModel) -> bool:
     hidden = sizes * wave(head.in_features, ids.device)
     loud = sizes * wave(head.out_features, ids.device)
     given: list[Tensor] = []
+    replaced: list[bool] = []
 
     def told(module: Any, arguments: Any, output: Any) -> Any:
         output.last_hidden_state = hidden.to(output.last_hidden_state)
+        replaced.append(True)
         return output
 
     def heard(module: Any, arguments: Any, output: Any) -> Any:
         given.append(arguments[0])
         return loud.to(output)
 
-    was_training = model.training
     model.eval()
     with hooked(backbone, told), hooked(head, heard):
         try:
@@ -143,8 +145,9 @@ def head_is_all(model: PreTrainedModel) -> bool:
         except (AttributeError, TypeError, RuntimeError):
             # A forward that does not take what was put in its place is another one.
             return False
-        finally:
-            model.train(was_training)
+    if not replaced:
+        # The causal LM runs a part of its backbone: what that gives must be the same.
+        hidden = backbone(input_ids=ids, use_cache=False).last_hidden_state
     return len(given) == 1 and same(given[0], hidden) and same(logits, loud)
 
 
