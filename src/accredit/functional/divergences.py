@@ -6,9 +6,13 @@ arguments hold 0 where nothing was sampled, as `logprobs.py` returns them, or ar
 by the caller *before* the call, since `kl_k3` exponentiates their difference.
 """
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from accredit.functional.masked import LOG_RATIO_BOUND
 
 
 def kl_k1(
@@ -56,12 +60,16 @@ def kl_k3(
 
     Schulman 2020, "Approximating KL divergence"; the KL term of arXiv:2402.03300. Its
     mean is KL(pi || ref); as a loss it descends the *forward* divergence KL(ref || pi).
+    Past d = 20 it goes on as the tangent there, so that it stays finite and a token far
+    from the reference is still pulled back to it.
 
     Returns:
         Nats, never negative.
     """
     differences = reference_logprobs - logprobs
-    return torch.expm1(differences) - differences
+    near = differences.clamp(max=LOG_RATIO_BOUND)
+    beyond = math.exp(LOG_RATIO_BOUND) * (differences - near)
+    return torch.expm1(near) + beyond - differences
 
 
 def entropy(logits: Float[Tensor, "*shape vocab"]) -> Float[Tensor, "*shape"]:
