@@ -39,10 +39,11 @@ class SamplingConfig(BaseConfig):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divides the logits, in the engine and in the learner alike."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Smallest mass of likeliest tokens to sample from; below 1 the engine's ratios to
-    the learner, which scores the whole distribution, are biased."""
+    """Smallest mass of likeliest tokens to sample from. The learner scores the whole
+    distribution: below 1, algorithms with ratios to the engine are refused, others
+    learn with ratios of the whole."""
     top_k: Annotated[int, Field(ge=0)] = 0
-    """Number of likeliest tokens to sample from; 0 takes all. Biased as `top_p`."""
+    """Number of likeliest tokens to sample from; 0 takes all. Refused where `top_p` is."""
     max_new_tokens: Positive | None = None
     """Budget of a completion, in tokens; none takes the task's own."""
     max_prompt_tokens: Positive = 1024
@@ -196,8 +197,9 @@ class RunConfig(BaseConfig):
         return self
 
     @model_validator(mode="after")
-    def _algorithm_fits_the_budget(self) -> "RunConfig":
+    def _algorithm_fits_the_sampling(self) -> "RunConfig":
         self.algorithm.check_budget(self.max_new_tokens)
+        self.algorithm.check_support(self.sampling.top_p, self.sampling.top_k)
         return self
 
     @property

@@ -363,12 +363,6 @@ def opening_warnings(assembly: Assembly) -> list[str]:
             f"completions of {budget} tokens after prompts of up to {longest} do not "
             f"fit the model's {context} positions: the longest are cut there"
         )
-    sampling = assembly.world.sampling
-    if sampling.top_p < 1 or sampling.top_k > 0:
-        lines.append(
-            "top_p and top_k cut what is sampled, but the learner scores the whole "
-            "distribution: ratios to the engine are biased, see mismatch/*"
-        )
     config = assembly.config
     if config.num_policy_updates == 0 and config.critic is not None:
         lines.append(

@@ -67,9 +67,12 @@ def kl_k3(
         Nats, never negative.
     """
     differences = reference_logprobs - logprobs
-    near = differences.clamp(max=LOG_RATIO_BOUND)
-    beyond = math.exp(LOG_RATIO_BOUND) * (differences - near)
-    return torch.expm1(near) + beyond - differences
+    # Two branches, not a clamp: its two large gradients would cancel to rounding noise.
+    far = differences > LOG_RATIO_BOUND
+    near = torch.where(far, LOG_RATIO_BOUND, differences)
+    beyond = torch.where(far, differences - LOG_RATIO_BOUND, 0.0)
+    tangent = math.exp(LOG_RATIO_BOUND) * beyond
+    return torch.expm1(near) + tangent - differences
 
 
 def entropy(logits: Float[Tensor, "*shape vocab"]) -> Float[Tensor, "*shape"]:
