@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from accredit.algorithms.configs import AlgorithmConfig, GRPOConfig
-from accredit.base_config import BaseConfig
+from accredit.base_config import BaseConfig, TemplateArguments
 from accredit.critics.configs import ValueHeadConfig
 from accredit.overrides import RecipeError, with_overrides
 from accredit.tasks.configs import TaskConfig, WalkConfig
@@ -52,6 +52,9 @@ class SamplingConfig(BaseConfig):
     """Opens every conversation that brings no system turn of its own."""
     chat: Literal["auto", "template", "plain"] = "auto"
     """Through the chat template where there is one, only so, or as plain text."""
+    template_arguments: TemplateArguments = Field(default={})
+    """A table of what the chat template reads besides the messages, such as
+    `enable_thinking = false`; given whenever it is applied."""
 
 
 class EngineConfig(BaseConfig):
