@@ -185,6 +185,15 @@ def device(bench: Bench) -> None:
         bench.assembly(model={"device": "cuda"})
 
 
+def template_arguments(bench: Bench) -> None:
+    """The tiny model's template is given one to read."""
+    file = bench.folder / "model" / "chat_template.jinja"
+    before = file.read_text()
+    file.write_text(before + "{{ mood or '' }}")
+    changes_rollouts("sampling.template_arguments", {"mood": "calm"}, bench)
+    file.write_text(before)
+
+
 def model_path(bench: Bench) -> None:
     other = tiny_qwen3(bench.folder / "another", seed=1)
     changes_rollouts("model.path", str(other), bench)
@@ -350,6 +359,7 @@ CASES: dict[str, Callable[[Bench], None]] = {
     "model.device": device,
     "model.gradient_checkpointing": gradient_checkpointing,
     "sampling.max_prompt_tokens": max_prompt_tokens,
+    "sampling.template_arguments": template_arguments,
     "learner.max_consecutive_skips": max_consecutive_skips,
     "evaluation.every": evaluation_every,
     "checkpoint.every": checkpoint_every,

@@ -16,6 +16,7 @@ FOUNDATION = {
     "base_config",
     "folders",
     "functional",
+    "positions",
     "protocols",
     "randomness",
     "records",
@@ -27,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "functional": set(),
     "randomness": set(),
     "text": set(),
+    "positions": set(),
     "folders": set(),
     "base_config": set(),
     "types": set(),
@@ -91,6 +93,7 @@ THIRD_PARTY = {
     "protocols": {"torch", "jaxtyping"},
     "randomness": {"numpy"},
     "text": set(),
+    "positions": set(),
     "config": {"pydantic"},
 }
 """What the parts that anyone may import may in turn import from other projects."""

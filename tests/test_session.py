@@ -11,8 +11,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from accredit.cli import main
 from accredit.config import RecipeError
-from accredit.learner.checkpoint import latest_checkpoint
+from accredit.learner.checkpoint import checkpoints, latest_checkpoint
+from accredit.learner.learner import Learner
+from accredit.learner.schedules import Schedule
 from accredit.reports.metrics import is_timing
 from accredit.reports.run_directory import RunDirectory
 from accredit.session import Session, resume_training, start_training
@@ -297,3 +300,41 @@ def test_a_faulty_reward_function_stops_the_run_with_its_reason(
     with pytest.raises(RuntimeError, match="max_invalid_share") as raised:
         start_training(config)
     assert reason.lower() in str(raised.value).lower()
+
+
+@pytest.mark.parametrize("broken_at", [1, 3])
+def test_weights_that_break_end_the_run_and_the_last_good_checkpoint_stays(
+    folder, monkeypatch, capsys, broken_at
+):
+    rate = Schedule.rate
+    monkeypatch.setattr(
+        Schedule,
+        "rate",
+        lambda self, done: 1e39 if done + 1 == broken_at else rate(self, done),
+    )
+    recipe = small_recipe(
+        folder,
+        name=f"broken-{broken_at}",
+        checkpoint={"every": 1, "keep_last": 1},
+        evaluation={"every": 0, "samples": 1},
+    )
+    written = folder / f"broken-{broken_at}.json"
+    written.write_text(json.dumps(recipe))
+    with pytest.raises(SystemExit) as stop:
+        main(["train", str(written)])
+    assert stop.value.code == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "weights of the policy must be finite after a step" in line
+    run = RunDirectory(folder / "runs" / f"broken-{broken_at}")
+    names = [found.name for found in checkpoints(run.checkpoints)]
+    assert names == ([] if broken_at == 1 else ["step-000002"])
+    if names:
+        assert all(bool(t.isfinite().all()) for t in weights(run).values())
+
+
+def test_nothing_is_pruned_while_steps_are_left_out(folder, monkeypatch):
+    """What was saved before the steps that were not finite is the last good one."""
+    monkeypatch.setattr(Learner, "num_consecutive_skips", property(lambda self: 1))
+    changes = {"checkpoint": {"every": 1, "keep_last": 1}, "name": "skipping"}
+    run, _ = start_training(small_config(folder, steps=3, **changes))
+    assert len(checkpoints(run.checkpoints)) == 3

@@ -13,6 +13,7 @@ import torch
 from accredit.algorithms.build import Advancing, build_algorithm
 from accredit.config import RunConfig
 from accredit.engines.models import context_tokens, load_model
+from accredit.engines.template_arguments import give_template_arguments
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.environments.single_turn import SingleTurn
 from accredit.functional.flops import ModelShape
@@ -98,6 +99,9 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
     loaded = load_model(config.model.path, torch.float32, device)
     set_threads(config.threads, loaded.model)
     sampling = config.sampling
+    give_template_arguments(
+        loaded.tokenizer, sampling.template_arguments, sampling.chat
+    )
     render = partial(
         render_all,
         tokenizer=loaded.tokenizer,

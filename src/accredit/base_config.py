@@ -4,9 +4,9 @@ import difflib
 import re
 from collections.abc import Sequence
 from types import NoneType
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
 
 
 class BaseConfig(BaseModel):
@@ -80,3 +80,52 @@ def require_placeholders(key: str, template: str) -> None:
         meant = difflib.get_close_matches(name, PLACEHOLDERS, n=1, cutoff=0.7)
         if meant and name not in PLACEHOLDERS:
             raise ValueError(f"{key} holds {name}; did you mean {meant[0]}?")
+
+
+RESERVED = (
+    "add_generation_prompt",
+    "chat_template",
+    "continue_final_message",
+    "conversation",
+    "documents",
+    "max_length",
+    "messages",
+    "padding",
+    "return_assistant_tokens_mask",
+    "return_dict",
+    "return_tensors",
+    "tokenize",
+    "tokenizer_kwargs",
+    "tools",
+    "truncation",
+)
+"""Arguments of a chat template that are not a user's to set: they decide what a prompt
+is."""
+
+
+def plain_arguments(content: Any) -> Any:
+    """A table of names and plain values, as it is.
+
+    Raises:
+        ValueError: a name is none, or not the user's, or a value is no plain one.
+    """
+    key = "sampling.template_arguments"
+    if not isinstance(content, dict):
+        raise ValueError(f"{key} must be a section of keys, got {str(content)[:80]!r}")
+    for name, value in content.items():
+        if not str(name).isidentifier() or name in RESERVED:
+            raise ValueError(
+                f"{key} must name an argument of the chat template's own, such as "
+                f"enable_thinking, got {str(name)[:80]!r}; leave it out"
+            )
+        if not isinstance(value, (bool, int, float, str)) or value != value:
+            raise ValueError(
+                f"{key}.{name} must be true, false, a number or a text, got "
+                f"{str(value)[:80]!r}"
+            )
+    return content
+
+
+TemplateArguments = Annotated[
+    dict[str, bool | int | float | str], BeforeValidator(plain_arguments)
+]

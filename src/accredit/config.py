@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from accredit.algorithms.configs import AlgorithmConfig, GRPOConfig
-from accredit.base_config import BaseConfig
+from accredit.base_config import BaseConfig, TemplateArguments
 from accredit.critics.configs import ValueHeadConfig
 from accredit.overrides import RecipeError, with_overrides
 from accredit.tasks.configs import TaskConfig, WalkConfig
@@ -39,10 +39,11 @@ class SamplingConfig(BaseConfig):
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Divides the logits, in the engine and in the learner alike."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Samples from the smallest set of likeliest tokens with this mass; below 1 the
-    engine's ratios to the learner, which scores the whole distribution, are biased."""
+    """Samples from the smallest set of likeliest tokens with this mass. The learner
+    scores the whole distribution: below 1, algorithms with ratios to the engine are
+    refused, and others learn with ratios of the whole."""
     top_k: Annotated[int, Field(ge=0)] = 0
-    """Samples from this many likeliest tokens; 0 takes all. Biases as `top_p`."""
+    """Samples from this many likeliest tokens; 0 takes all. Refused where `top_p` is."""
     max_new_tokens: Positive | None = None
     """Limits a completion, in tokens; none takes the task's own limit."""
     max_prompt_tokens: Positive = 1024
@@ -51,6 +52,9 @@ class SamplingConfig(BaseConfig):
     """Opens every conversation that brings no system turn of its own."""
     chat: Literal["auto", "template", "plain"] = "auto"
     """Takes the chat template where there is one, requires it, or uses plain text."""
+    template_arguments: TemplateArguments = Field(default={})
+    """Hands this table to the chat template whenever it is applied, such as
+    `enable_thinking = false`."""
 
 
 class EngineConfig(BaseConfig):
@@ -77,8 +81,8 @@ class LearnerConfig(BaseConfig):
     """Sets the decay of AdamW's first moment per update."""
     beta2: Annotated[float, Field(ge=0, lt=1)] = 0.999
     """Sets the decay of AdamW's second moment per update."""
-    epsilon: Annotated[float, Field(gt=0)] = 1e-8
-    """Adds this to the root of AdamW's second moment."""
+    epsilon: Annotated[float, Field(ge=1.18e-38, le=3.4e38)] = 1e-8
+    """Adds this normal number of float32 to the root of AdamW's second moment."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decays the weights, decoupled, by this share per unit of learning rate."""
     max_gradient_norm: Annotated[float, Field(gt=0)] | None = 1.0
@@ -196,8 +200,9 @@ class RunConfig(BaseConfig):
         return self
 
     @model_validator(mode="after")
-    def _algorithm_fits_the_budget(self) -> "RunConfig":
+    def _algorithm_fits_the_sampling(self) -> "RunConfig":
         self.algorithm.check_budget(self.max_new_tokens)
+        self.algorithm.check_support(self.sampling.top_p, self.sampling.top_k)
         return self
 
     @property

@@ -52,6 +52,8 @@ class PolicyUpdate:
     displacements: tuple[float, ...] = ()
     """L2 distance that each optimizer step moved the weights; empty where nobody
     measured it."""
+    notes: tuple[str, ...] = ()
+    """What the learner found out about its model in this update, one line each."""
 
 
 @dataclass(frozen=True, eq=False)

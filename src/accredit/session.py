@@ -33,6 +33,7 @@ from accredit.learner.checkpoint import (
     save_checkpoint,
 )
 from accredit.loops.synchronous import Plan, is_due, train
+from accredit.positions import limit_note
 from accredit.prefix_critics import opening_of_prompted
 from accredit.records import Cost, Record, State
 from accredit.reports.alarms import PATIENCE, Watch
@@ -118,6 +119,7 @@ class Session:
             self.run.write_rollouts(state.step, rows)
         self.progress.update(row)
         self.progress.alarm(self.watch.heard(row))
+        self.progress.warn(record.policy.notes if record.policy else ())
         self._track(row, state.step)
         self._stop_where_nothing_is_verified(record)
 
@@ -128,7 +130,10 @@ class Session:
         self.last_save_fault = ""
         try:
             save_checkpoint(root, state.step, self._write, state)
-            prune_checkpoints(root, keep_last, self._best_step())
+            # Behind steps that were not finite lies the last good one: it stays.
+            learner = self.assembly.world.learner
+            if not getattr(learner, "num_consecutive_skips", 0):
+                prune_checkpoints(root, keep_last, self._best_step())
         except OSError as error:
             self.last_save_fault = str(error)
             self.progress.warn([f"{error}; the run goes on without it"])
@@ -357,6 +362,9 @@ def opening_warnings(assembly: Assembly) -> list[str]:
             f"{assembly.num_unknown} prompts hold text that the tokenizer has no token "
             "for; is it the model for these data?"
         )
+    lines += getattr(assembly.world.learner, "notes", ())
+    limited = limit_note(assembly.world.learner.model.config)
+    lines += [limited] if limited else []
     context = assembly.context_tokens
     longest = max(len(prompt.token_ids) for prompt in assembly.world.problems.prompts)
     budget = assembly.config.max_new_tokens
@@ -364,12 +372,6 @@ def opening_warnings(assembly: Assembly) -> list[str]:
         lines.append(
             f"completions of {budget} tokens after prompts of up to {longest} do not "
             f"fit the model's {context} positions: the longest are cut there"
-        )
-    sampling = assembly.world.sampling
-    if sampling.top_p < 1 or sampling.top_k > 0:
-        lines.append(
-            "top_p and top_k cut what is sampled, but the learner scores the whole "
-            "distribution: ratios to the engine are biased, see mismatch/*"
         )
     config = assembly.config
     if config.num_policy_updates == 0 and config.critic is not None:

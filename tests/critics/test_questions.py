@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from asked_tokenizers import PLAIN_TURNS, bytes_with, thinking_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -22,6 +21,7 @@ from accredit.critics.questions import (
 from accredit.engines.models import loaded_tokenizer, model_folder
 from accredit.tasks.rendering import render
 from accredit.types import Attempt, Message, Problem, Prompt
+from asked_tokenizers import PLAIN_TURNS, bytes_with, thinking_tokenizer
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 PROBLEM = Problem("p", (Message("user", "S20G47"),))

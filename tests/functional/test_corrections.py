@@ -138,3 +138,17 @@ def test_bounds_that_make_no_sense_are_named():
         for low, high in ((2.0, 1.0), (-0.5, 2.0), (1.0, 1.0)):
             with pytest.raises(ValueError, match="accept_low must be >= 0 and below"):
                 function(*given, accept_low=low, accept_high=high)
+
+
+@pytest.mark.parametrize("gap", [20.5, 50.0, 90.0, 800.0, 1e30])
+def test_a_huge_ratio_to_the_engine_is_a_finite_weight(gap):
+    """Also where nothing cuts it."""
+    sampled = torch.ones(1, 2).bool()
+    old, engine = torch.zeros(1, 2), torch.full((1, 2), -gap)
+    for rule in (truncated_importance, sequence_truncated_importance):
+        found = rule(old, engine, sampled, cap=float("inf"))
+        assert found[0].tolist() == pytest.approx([math.exp(20)] * 2, rel=1e-5)
+    found = masked_importance(
+        old, engine, sampled, accept_low=0.0, accept_high=float("inf")
+    )
+    assert found[0].tolist() == pytest.approx([math.exp(20)] * 2, rel=1e-5)

@@ -160,3 +160,23 @@ def test_entropy_is_taken_in_float32():
     found = entropy(logits.bfloat16())
     assert found.dtype is torch.float32
     torch.testing.assert_close(found, entropy(logits.bfloat16().float()))
+
+
+@pytest.mark.parametrize("gap", [20.5, 40.0, 90.0, 800.0])
+def test_k3_goes_on_as_a_tangent_and_still_pulls_back(gap):
+    """d = log ref - log pi: a token that the policy has all but lost."""
+    logprobs = torch.tensor([[-gap]], requires_grad=True)
+    found = kl_k3(logprobs, torch.zeros(1, 1))
+    found.sum().backward()
+    top = math.exp(20)
+    assert found.item() == pytest.approx(top * (gap - 19) - 1 - gap, rel=1e-5)
+    assert logprobs.grad.item() == pytest.approx(1 - top, rel=1e-5)
+
+
+@pytest.mark.parametrize("gap", [-90.0, -1.0, 0.0, 0.3, 5.0, 19.9])
+def test_k3_below_its_bound_is_the_closed_form(gap):
+    logprobs = torch.tensor([[-gap]], dtype=torch.float64, requires_grad=True)
+    found = kl_k3(logprobs, torch.zeros(1, 1, dtype=torch.float64))
+    found.sum().backward()
+    assert found.item() == pytest.approx(math.expm1(gap) - gap, rel=1e-12)
+    assert logprobs.grad.item() == pytest.approx(1 - math.exp(gap), rel=1e-12)

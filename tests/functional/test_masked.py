@@ -1,11 +1,14 @@
 """Masked reductions: closed forms, junk behind the mask; cases P04, P07, B176."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accredit.functional.masked import (
+    bounded_ratios,
     masked_log_ratios,
     masked_mean,
     masked_sum,
@@ -175,3 +178,23 @@ def test_whitening_agrees_with_torch_on_the_kept_entries():
     expected = torch.zeros_like(x)
     expected[keep] = (kept - kept.mean()) / kept.std()
     torch.testing.assert_close(whitened(x, keep), expected)
+
+
+@pytest.mark.parametrize(
+    ("log_ratio", "ratio", "slope"),
+    [
+        (0.0, 1.0, 1.0),
+        (-30.0, math.exp(-30), math.exp(-30)),
+        (19.5, math.exp(19.5), math.exp(19.5)),
+        (20.5, math.exp(20), 0.0),
+        (88.0, math.exp(20), 0.0),
+        (1000.0, math.exp(20), 0.0),
+        (math.inf, math.exp(20), 0.0),
+    ],
+)
+def test_a_ratio_is_bounded_before_it_overflows(log_ratio, ratio, slope):
+    x = torch.tensor([log_ratio], requires_grad=True)
+    found = bounded_ratios(x)
+    found.sum().backward()
+    assert found.item() == pytest.approx(ratio, rel=1e-5)
+    assert x.grad.item() == pytest.approx(slope, rel=1e-5)

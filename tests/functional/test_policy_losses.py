@@ -359,3 +359,58 @@ def test_p13_one_temperature_gives_ratio_one():
     assert ratio(at_half, at_half) == 1
     assert ratio(at_one, at_half) == pytest.approx(0.767456, abs=1e-6)
     assert ratio(at_half, at_one) == pytest.approx(1.303007, abs=1e-6)
+
+
+HUGE = [20.5, 50.0, 90.0, 800.0, 1e30]
+
+
+def beside(loss, gap, advantage, **knobs):
+    """Losses and gradients of a usual row beside one whose ratio is exp(gap)."""
+    logprobs = torch.tensor([[-1.0, -1.5], [-1.0, -0.5]], requires_grad=True)
+    old = logprobs.detach().clone()
+    old[1] -= gap
+    advantages = torch.tensor([[1.0, 1.0], [advantage, advantage]])
+    losses = loss(logprobs, old, advantages, torch.ones(2, 2).bool(), **knobs)
+    losses.sum().backward()
+    return losses.detach(), logprobs.grad
+
+
+@pytest.mark.parametrize("gap", HUGE)
+@pytest.mark.parametrize(
+    "loss",
+    [
+        clipped_surrogate,
+        partial(clipped_surrogate, clip_high=INF),
+        sequence_clipped_surrogate,
+        partial(sequence_clipped_surrogate, clip_high=INF),
+    ],
+)
+def test_a_row_with_a_huge_ratio_is_a_constant_beside_the_others(loss, gap):
+    """It neither makes the loss infinite nor has a gradient; the rest keeps its own."""
+    losses, slopes = beside(loss, gap, -1.0)
+    assert losses[1].tolist() == pytest.approx([math.exp(20)] * 2, rel=1e-5)
+    assert losses[0].tolist() == [-1.0, -1.0]
+    assert slopes[0].tolist() == [-1.0, -1.0]
+    assert slopes[1].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("gap", HUGE)
+def test_a_huge_detached_weight_stays_finite_and_keeps_its_gradient(gap):
+    losses, slopes = beside(clipped_importance, gap, -1.0, clip_high=INF)
+    assert losses.isfinite().all()
+    assert slopes[1].tolist() == pytest.approx([math.exp(20)] * 2, rel=1e-5)
+    losses, slopes = beside(double_sided_importance, gap, -1.0, accept_high=INF)
+    assert losses.isfinite().all()
+    assert slopes[1].tolist() == pytest.approx([math.exp(20)] * 2, rel=1e-5)
+    losses, slopes = beside(double_sided_importance, gap, -1.0)
+    assert losses[1].tolist() == [0.0, 0.0]
+    assert slopes[1].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("gap", [0.5, 3.0, 10.0, 19.9])
+def test_up_to_the_bound_a_ratio_is_what_it_is(gap):
+    for loss in (clipped_surrogate, sequence_clipped_surrogate):
+        losses, slopes = beside(loss, gap, -2.0)
+        expected = [2 * math.exp(gap)] * 2
+        assert losses[1].tolist() == pytest.approx(expected, rel=1e-4)
+        assert slopes[1].tolist() == pytest.approx(expected, rel=1e-4)

@@ -20,6 +20,7 @@ from accredit.functional.corrections import sequence_truncated_importance
 from accredit.functional.divergences import kl_k3
 from accredit.functional.policy_losses import (
     clipped_surrogate,
+    sequence_clipped_surrogate,
 )
 from accredit.learner.learner import Learner
 from accredit.protocols import Objective
@@ -255,3 +256,20 @@ def test_a_learner_without_a_reference_says_so(
     actor = Learner(shared, learner().options, lambda: shared)
     with pytest.raises(ValueError, match="got the policy itself"):
         actor.reference_logprobs(ragged_batch(0))
+
+
+def test_one_row_with_a_huge_ratio_does_not_cost_the_step(
+    learner: Callable[..., Learner],
+) -> None:
+    """GSPO without a bound: an infinite loss, and nobody learns from the others."""
+    batch = ragged_batch(0)
+    far = torch.where(batch.sampled, batch.sampling_logprobs, 0.0)
+    far[0] -= 500.0 * batch.sampled[0]
+    batch = replace(batch, sampling_logprobs=far, verified=batch.verified | True)
+    actor = learner()
+    before = weights_of(actor)
+    objective = Objective(sequence_clipped_surrogate, token_mean, old_from_engine=True)
+    update = actor.update_policy(batch, ragged_advantages(batch), objective, 0)
+    assert update.num_skipped == 0
+    assert math.isfinite(update.losses[0])
+    assert not same(before, weights_of(actor))

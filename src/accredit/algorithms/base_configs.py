@@ -37,6 +37,29 @@ class UpdateConfig(BaseConfig):
             ValueError: one of its keys does not fit.
         """
 
+    @property
+    def reads_engine(self) -> bool:
+        """Whether ratios are taken to the engine's log-probs."""
+        return False
+
+    def check_support(self, top_p: float, top_k: int) -> None:
+        """Nothing, where the algorithm can work with samples from that support.
+
+        The engine's log-probs are of what is left by `top_p` and `top_k`, the learner's
+        of the whole vocabulary: their ratio is off by the mass that was cut, at every
+        token. Ratios of the learner to itself are not, so that others may cut.
+
+        Raises:
+            ValueError: the support is cut, and ratios to the engine are taken.
+        """
+        if self.reads_engine and (top_p < 1 or top_k > 0):
+            raise ValueError(
+                "sampling.top_p must be 1 and sampling.top_k 0 where ratios are taken "
+                f"to the engine (sao, engine_correction), got {top_p} and {top_k}; "
+                "leave them out, or set algorithm.engine_correction = 'none' where "
+                "there is one"
+            )
+
 
 class OutcomeConfig(UpdateConfig):
     """What every algorithm has whose ratios are the trainer's own."""
@@ -47,3 +70,8 @@ class OutcomeConfig(UpdateConfig):
     samples."""
     engine_correction_cap: Annotated[float, Field(gt=0)] = 2.0
     """Limits the weight of that correction."""
+
+    @property
+    def reads_engine(self) -> bool:
+        """Where the gap to the engine is corrected."""
+        return self.engine_correction != "none"

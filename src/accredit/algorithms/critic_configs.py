@@ -114,6 +114,11 @@ class SAOConfig(ActorCriticConfig):
         require_around_one("ratio", self.ratio_low, self.ratio_high)
         return self
 
+    @property
+    def reads_engine(self) -> bool:
+        """Always: the engine is its old policy."""
+        return True
+
 
 class PACTConfig(ActorCriticConfig, OutcomeConfig):
     """Policy aligned critic training."""

@@ -20,7 +20,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from accredit.engines.models import load_backbone, quiet_transformers
-from accredit.learner.forward import PROBE_TOLERANCE, without_dropout
+from accredit.learner.forward import without_dropout
+from accredit.learner.probe import findings, lengths_to_try
+from accredit.positions import row_limit
 
 
 @runtime_checkable
@@ -106,7 +108,7 @@ def hidden_states(
     Raises:
         ValueError: the rows are longer than the backbone has positions.
     """
-    limit = getattr(backbone.config.get_text_config(), "max_position_embeddings", None)
+    limit = row_limit(backbone.config)
     if limit is not None and token_ids.shape[1] > limit:
         raise ValueError(
             f"what a critic reads must fit its {limit} positions, got "
@@ -165,35 +167,22 @@ def is_attention(name: str) -> bool:
     return any("attn" in part or part.endswith("attention") for part in modules)
 
 
-@torch.no_grad()
 def require_steady(backbone: PreTrainedModel) -> None:
-    """Proves on two short rows what right padding and training mode must not change.
+    """Proves what right padding and training mode must not change; see `learner.probe`.
 
     Raises:
         ValueError: they change a hidden state.
     """
-    rows: Any = backbone.get_input_embeddings()
-    token_ids = torch.arange(12, device=backbone.device) % rows.weight.shape[0]
-    token_ids = token_ids.view(2, 6)
-    token_ids[1, 4:] = 0
-    for training in (False, True):
-        backbone.train(training)
-        padded = backbone(input_ids=token_ids, use_cache=False).last_hidden_state
-        backbone.eval()
-        for row, length in enumerate((6, 4)):
-            ids = token_ids[row : row + 1, :length]
-            alone = backbone(input_ids=ids, use_cache=False).last_hidden_state
-            if not torch.allclose(
-                padded[row, :length],
-                alone[0],
-                rtol=PROBE_TOLERANCE,
-                atol=PROBE_TOLERANCE,
-            ):
-                raise ValueError(
-                    "a critic's backbone must be causal and without noise, so that "
-                    "padding and training mode change no value, got "
-                    f"{type(backbone).__name__}, which they change; take another one"
-                )
+
+    def reading(token_ids: Tensor) -> Tensor:
+        return backbone(input_ids=token_ids, use_cache=False).last_hidden_state
+
+    if not all(findings(backbone, reading, lengths_to_try(backbone.config))):
+        raise ValueError(
+            "a critic's backbone must be causal and without noise, so that "
+            "padding and training mode change no value, got "
+            f"{type(backbone).__name__}, which they change; take another one"
+        )
 
 
 def take_weights(

@@ -90,7 +90,6 @@ def build_critic(
     )
     if found is not None:
         critic.take(found)
-        require_finite(critic.model, found)
     return critic
 
 

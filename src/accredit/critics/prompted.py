@@ -18,7 +18,7 @@ is the caller's.
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -44,9 +44,10 @@ from accredit.functional.flops import (
 )
 from accredit.functional.grids import POINT_NOISE, grid_shares
 from accredit.learner.descent import Descent
-from accredit.learner.forward import scoring_of, without_dropout
+from accredit.learner.forward import read, without_dropout
 from accredit.learner.micro_batches import micro_batches
 from accredit.learner.optimizer import AdamWOptions, adamw
+from accredit.learner.probe import is_due
 from accredit.learner.scorer import Scorer
 from accredit.protocols import Engine
 from accredit.records import CriticUpdate, Valuation, nothing_fitted
@@ -125,7 +126,9 @@ class PromptedCritic:
         self._target_rounding = target_rounding
         self._is_tied = is_tied
         self._tokenizer = tokenizer or questions.tokenizer
-        self._scorer = Scorer(model, scoring_of(model), micro_batch_tokens, 1.0)
+        self._reading = read(model)
+        self._num_updates = 0
+        self._scorer = Scorer(model, self._reading.scoring, micro_batch_tokens, 1.0)
         self._descent = Descent(
             adamw(model, AdamWOptions(weight_decay=config.weight_decay)),
             [p for p in model.parameters() if p.requires_grad],
@@ -180,6 +183,10 @@ class PromptedCritic:
         optimizer.zero_grad(set_to_none=True)
         loss, flops = self._backward(lesson)
         norm = self._descent.step(loss)
+        self._num_updates += 1
+        if is_due(self._num_updates):
+            self._reading = self._reading.and_now(self.model)
+            self._scorer = replace(self._scorer, scoring=self._reading.scoring)
         return CriticUpdate(
             losses=(loss,),
             gradient_norms=(norm,),
@@ -212,7 +219,7 @@ class PromptedCritic:
 
     def save(self, folder: Path) -> None:
         """Writes card and optimizer; a model of its own as a Hugging Face directory."""
-        folder.mkdir(parents=True, exist_ok=True)
+        saved.begin(folder, self.model)
         if not self._is_tied:
             with quiet_transformers():
                 self.model.save_pretrained(folder)
@@ -233,6 +240,7 @@ class PromptedCritic:
         require_same(folder, card, self._card(), self.config.template)
         if not self._is_tied:
             found = load_model(folder, torch.float32, "cpu").model
+            saved.require_finite(found, folder)
             take_weights(self.model, found.state_dict(), folder)
         saved.read_optimizer(folder, self._descent.optimizer, self.model)
         self._descent.num_consecutive_skips = card["num_consecutive_skips"]

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from accredit.engines.models import CRITIC_CARD
 from accredit.folders import CHECKPOINTS, CRITIC_FOLDER
 from accredit.learner.checkpoint import latest_checkpoint
+from accredit.learner.finite import not_finite, require_loadable, require_savable
 from accredit.learner.optimizer import load_optimizer_tensors, optimizer_tensors
 
 HEAD_FILE = "value_head.safetensors"
@@ -77,6 +78,16 @@ def saved_critic_folder(path: Path) -> Path | None:
             "run of an algorithm whose critic has parameters"
         )
     return newest / CRITIC_FOLDER
+
+
+def begin(folder: Path, model: nn.Module) -> None:
+    """Makes the folder of a critic that may be saved.
+
+    Raises:
+        RuntimeError: a weight is not finite.
+    """
+    require_savable("the critic", model.state_dict().items())
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def write_head(folder: Path, head: nn.Linear, card: Card) -> None:
@@ -174,26 +185,38 @@ def require_finite(module: nn.Module, folder: Path | str) -> None:
     Raises:
         ValueError: a weight is NaN or infinite.
     """
-    for name, tensor in module.state_dict().items():
-        if not bool(tensor.isfinite().all()):
-            raise ValueError(
-                f"the weights of a critic must be finite, got NaN or infinity in "
-                f"{name} of {folder}; name a checkpoint from before it diverged"
-            )
+    name = not_finite(module.state_dict().items())
+    if name is not None:
+        raise ValueError(
+            f"the weights of a critic must be finite, got NaN or infinity in "
+            f"{name} of {folder}; name a checkpoint from before it diverged"
+        )
 
 
 def write_optimizer(
     folder: Path, optimizer: torch.optim.Optimizer, model: nn.Module
 ) -> None:
-    """Writes the optimizer's state by parameter name."""
-    save_file(optimizer_tensors(optimizer, model), folder / OPTIMIZER_FILE)
+    """Writes the optimizer's state by parameter name.
+
+    Raises:
+        RuntimeError: a moment is not finite.
+    """
+    tensors = optimizer_tensors(optimizer, model)
+    require_savable("the critic's optimizer", tensors.items())
+    save_file(tensors, folder / OPTIMIZER_FILE)
 
 
 def read_optimizer(
     folder: Path, optimizer: torch.optim.Optimizer, model: nn.Module
 ) -> None:
-    """Puts the optimizer where `write_optimizer` found it."""
-    load_optimizer_tensors(optimizer, model, tensors_of(folder / OPTIMIZER_FILE))
+    """Puts the optimizer where `write_optimizer` found it.
+
+    Raises:
+        ValueError: a moment is not finite.
+    """
+    tensors = tensors_of(folder / OPTIMIZER_FILE)
+    require_loadable(str(folder), tensors.items())
+    load_optimizer_tensors(optimizer, model, tensors)
 
 
 def tensors_of(file: Path) -> dict[str, Tensor]:

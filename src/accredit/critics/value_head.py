@@ -226,8 +226,11 @@ class ValueHeadCritic:
         """Writes head, optimizer and counters, and what of the trunk is the critic's.
 
         With a trunk of its own that is a plain Hugging Face directory.
+
+        Raises:
+            RuntimeError: A weight or a moment is not finite.
         """
-        folder.mkdir(parents=True, exist_ok=True)
+        saved.begin(folder, self.model)
         self.trunk.save(folder)
         saved.write_head(folder, self.model.head, self._card())
         saved.write_optimizer(folder, self._descent.optimizer, self.model)
@@ -253,6 +256,7 @@ class ValueHeadCritic:
         saved.require_same_kind(card, self._card(), folder)
         saved.read_head(folder, self.model.head)
         self.trunk.load(folder)
+        saved.require_finite(self.model, folder)
         return card
 
     def _step(

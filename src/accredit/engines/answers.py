@@ -15,6 +15,7 @@ from torch import Tensor
 from accredit.engines import lean_decoder
 from accredit.engines.lean_decoder import LeanDecoder
 from accredit.engines.module_decoder import ModuleDecoder, evaluation_mode
+from accredit.positions import counts_columns
 
 Ids = tuple[int, ...]
 
@@ -70,6 +71,7 @@ def answer_logprobs(
             [len(ids) + len(levels) - 1 for ids in distinct],
             max_batch_tokens // num_nodes,
             max(1, max_batch_rows // num_nodes),
+            1.0 if counts_columns(model.config) else SHORTEST,
         ):
             scores[start:end] = _walked(
                 model, lean, distinct[start:end], answers, levels
@@ -89,14 +91,18 @@ def inner_levels(answers: Sequence[Ids]) -> list[list[Ids]]:
 
 
 def _batches(
-    lengths: Sequence[int], max_tokens: int, max_rows: int
+    lengths: Sequence[int], max_tokens: int, max_rows: int, shortest: float
 ) -> Iterator[tuple[int, int]]:
-    """First row and the one past the last of each batch; the longest come first."""
+    """First row and the one past the last of each batch; the longest come first.
+
+    At a `shortest` share of 1, all of a batch are of one length.
+    """
     start = 0
     for row, length in enumerate(lengths):
         num_rows, longest = row - start, lengths[start]
         full = num_rows >= max_rows or (num_rows + 1) * longest > max_tokens
-        unlike = num_rows >= LEAST_ROWS and length < SHORTEST * longest
+        many = num_rows >= LEAST_ROWS or shortest == 1
+        unlike = many and length < shortest * longest
         if num_rows and (full or unlike):
             yield start, row
             start = row

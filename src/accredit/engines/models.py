@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from accredit.positions import row_limit
+
 PACKAGED = "packaged"
 """The name of the model that ships with this library."""
 
@@ -272,8 +274,8 @@ def stop_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
 
 
 def context_tokens(config: Any) -> int | None:
-    """Longest sequence that the model was made for; None where it does not say."""
-    return getattr(config, "max_position_embeddings", None)
+    """Longest sequence whose log-probs hold; None where the model does not say."""
+    return row_limit(config)
 
 
 def one_line(error: Exception) -> str:

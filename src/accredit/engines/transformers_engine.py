@@ -16,6 +16,7 @@ from accredit.engines import lean_decoder
 from accredit.engines.lean_decoder import LeanDecoder
 from accredit.engines.module_decoder import ModuleDecoder, evaluation_mode
 from accredit.engines.sampling import Uniforms, sampled_tokens
+from accredit.positions import counts_columns, row_limit
 from accredit.types import Completion, Request, Sampling, StopReason
 
 COMPACT_BELOW = 7 / 8
@@ -76,7 +77,7 @@ class TransformersEngine:
         return completions
 
     def _budget(self, request: Request) -> int:
-        context = getattr(self.model.config, "max_position_embeddings", None)
+        context = row_limit(self.model.config)
         if context is None:
             return request.max_new_tokens
         return min(request.max_new_tokens, context - len(request.token_ids))
@@ -92,11 +93,13 @@ class TransformersEngine:
 
         batches: list[list[int]] = []
         longest = budget = 0
+        unpadded = counts_columns(self.model.config)
         for index in sorted(waiting, key=rank):
             budget = max(budget, budgets[index])
             if batches:
                 num_rows = len(batches[-1]) + 1
                 fits = num_rows * (longest + budget) <= self.max_batch_tokens
+                fits &= not unpadded or len(requests[index].token_ids) == longest
                 if fits and num_rows <= self.max_batch_rows:
                     batches[-1].append(index)
                     continue

@@ -13,7 +13,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from accredit.functional.masked import masked_log_ratios, masked_mean, masked_sum
+from accredit.functional.masked import (
+    bounded_ratios,
+    masked_log_ratios,
+    masked_mean,
+    masked_sum,
+)
 
 
 def truncated_importance(
@@ -164,7 +169,7 @@ def _averaged(log_ratios: Tensor, sampled: Tensor) -> Tensor:
 def _cut(log_ratios: Tensor, sampled: Tensor, cap: float) -> Tensor:
     if cap <= 0:
         raise ValueError(f"cap must be > 0, got {cap}; 2 is usual")
-    return torch.where(sampled, log_ratios.exp().clamp(max=cap), 0.0).detach()
+    return torch.where(sampled, bounded_ratios(log_ratios).clamp(max=cap), 0.0).detach()
 
 
 def _rejected(log_ratios: Tensor, sampled: Tensor, low: float, high: float) -> Tensor:
@@ -174,6 +179,6 @@ def _rejected(log_ratios: Tensor, sampled: Tensor, low: float, high: float) -> T
             f"accept_low={low}, accept_high={high}; "
             "they are ratios, not distances from 1"
         )
-    ratios = log_ratios.exp()
+    ratios = bounded_ratios(log_ratios)
     accepted = sampled & (low <= ratios) & (ratios <= high)
     return torch.where(accepted, ratios, 0.0).detach()

@@ -6,9 +6,13 @@ arguments hold 0 where nothing was sampled, as `logprobs.py` returns them, or ar
 by the caller *before* the call, since `kl_k3` exponentiates their difference.
 """
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from accredit.functional.masked import LOG_RATIO_BOUND
 
 
 def kl_k1(
@@ -56,12 +60,19 @@ def kl_k3(
 
     Schulman 2020, "Approximating KL divergence"; the KL term of arXiv:2402.03300. Its
     mean is KL(pi || ref); as a loss it descends the *forward* divergence KL(ref || pi).
+    Past d = 20 it goes on as the tangent there, so that it stays finite and a token far
+    from the reference is still pulled back to it.
 
     Returns:
         Nats, never negative.
     """
     differences = reference_logprobs - logprobs
-    return torch.expm1(differences) - differences
+    # Two branches, not a clamp: its two large gradients would cancel to rounding noise.
+    far = differences > LOG_RATIO_BOUND
+    near = torch.where(far, LOG_RATIO_BOUND, differences)
+    beyond = torch.where(far, differences - LOG_RATIO_BOUND, 0.0)
+    tangent = math.exp(LOG_RATIO_BOUND) * beyond
+    return torch.expm1(near) + tangent - differences
 
 
 def entropy(logits: Float[Tensor, "*shape vocab"]) -> Float[Tensor, "*shape"]:

@@ -8,6 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+LOG_RATIO_BOUND = 20.0
+"""Largest log-ratio that is exponentiated, in nats."""
+
 
 def masked_sum(
     x: Float[Tensor, "*shape"], mask: Bool[Tensor, "*shape"], dim: int | None = None
@@ -100,6 +103,18 @@ def masked_log_ratios(
     mask out of the loss and out of the gradient; masking the exponential does not.
     """
     return torch.where(sampled, logprobs - other_logprobs, 0.0)
+
+
+def bounded_ratios(log_ratios: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Ratios of log-ratios, bounded before they are exponentiated.
+
+        ratio = exp(min(log_ratio, 20))
+
+    One token whose ratio overflows would make the loss of its whole step infinite, and
+    the step be left out. Up to e^20, 485 million, a ratio is what it is. Beyond the
+    bound it is a constant, without gradient.
+    """
+    return log_ratios.clamp(max=LOG_RATIO_BOUND).exp()
 
 
 def _centred(x: Tensor, mask: Tensor, dim: int) -> Tensor:

@@ -5,13 +5,21 @@
 Minimising them raises the probability of tokens with positive advantage. Each is
 exactly 0 where nothing was sampled, whatever the other arguments hold there. None of
 them averages: `aggregation.py` weighs the tokens. None knows where advantages are from.
+Every ratio is `masked.bounded_ratios`, so that one row cannot make the loss of all the
+others infinite: past e^20 a surrogate is a constant without gradient, as where it is
+clipped, and a detached weight stays at e^20.
 """
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from accredit.functional.masked import masked_log_ratios, masked_mean
+from accredit.functional.masked import (
+    LOG_RATIO_BOUND,
+    bounded_ratios,
+    masked_log_ratios,
+    masked_mean,
+)
 
 
 def policy_gradient(
@@ -134,7 +142,7 @@ def clipped_importance(
     """
     _require_clip_range(clip_low, clip_high)
     log_ratios = masked_log_ratios(logprobs, old_logprobs, sampled).detach()
-    weights = log_ratios.exp().clamp(1.0 - clip_low, 1.0 + clip_high)
+    weights = bounded_ratios(log_ratios).clamp(1.0 - clip_low, 1.0 + clip_high)
     kept = _kept(advantages, sampled)
     return -weights * kept * torch.where(sampled, logprobs, 0.0)
 
@@ -173,7 +181,8 @@ def double_sided_importance(
             f"accept_low={accept_low}, accept_high={accept_high}; "
             "they are ratios, not distances from 1"
         )
-    ratios = masked_log_ratios(logprobs, old_logprobs, sampled).detach().exp()
+    log_ratios = masked_log_ratios(logprobs, old_logprobs, sampled).detach()
+    ratios = bounded_ratios(log_ratios)
     accepted = sampled & (accept_low < ratios) & (ratios < accept_high)
     weights = torch.where(accepted, ratios, 0.0) * _kept(advantages, sampled)
     return -weights * torch.where(sampled, logprobs, 0.0)
@@ -200,10 +209,10 @@ def _pessimistic(
     ceiling = torch.inf if dual_clip is None else dual_clip
     lowest = torch.where(falling, 1.0 - clip_low, 0.0)
     highest = torch.where(falling, ceiling, 1.0 + clip_high)
-    ratios = log_ratios.detach().exp()
+    ratios = bounded_ratios(log_ratios.detach())
     bounded = ratios.clamp(lowest, highest)
     # A clipped token must not meet exp() at all: 0 * inf in the backward pass is NaN.
-    active = bounded == ratios
+    active = (bounded == ratios) & (log_ratios <= LOG_RATIO_BOUND)
     moving = torch.where(active, log_ratios, 0.0).exp()
     return -advantages * torch.where(active, moving, bounded)
 

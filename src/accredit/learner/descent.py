@@ -1,4 +1,4 @@
-"""One optimizer step that is taken only where it can be.
+"""One optimizer step that is taken only where it can be, and checked after it.
 
 Knows neither what was minimised nor how the gradient came about.
 """
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from accredit.learner.finite import weights_fault
 from accredit.learner.optimizer import displacement
 
 
@@ -48,7 +49,8 @@ class Descent:
         Leaves no gradient behind.
 
         Raises:
-            RuntimeError: Too many steps in a row were not finite.
+            RuntimeError: Too many steps in a row were not finite, or the weights are
+                not any more.
         """
         wanted = [p for p in self._parameters if p.grad is not None]
         gradients = [p.grad for p in wanted if p.grad is not None]
@@ -60,6 +62,10 @@ class Descent:
                 clip_grads_with_norm_(self._parameters, self._max_gradient_norm, norm)
             self.optimizer.step()
             self.num_consecutive_skips = 0
+            rate = float(self.optimizer.param_groups[0]["lr"])
+            fault = weights_fault(self._owner, wanted, rate)
+            if fault is not None:
+                raise RuntimeError(fault)
         else:
             self.num_consecutive_skips += 1
         self.optimizer.zero_grad(set_to_none=True)

@@ -3,7 +3,8 @@
 Right padding makes attention mask and position ids redundant: under causal attention a
 real token never sees what comes after it, and its position is its column. Leaving both
 out lets attention take its fast causal path and every architecture its own positions.
-`scoring_of` refuses a model for which this does not hold. Packing rows into one is no
+`read` proves both that and the short way through the output head, or takes the model's
+own forward. Packing rows into one is no
 alternative on a CPU: measured 2.5 to 9 times slower than padded buckets of like length.
 
 Knows how the model is called; knows no loss and no optimizer. Alignment is
@@ -11,6 +12,8 @@ Knows how the model is called; knows no loss and no optimizer. Alignment is
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,10 +22,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from accredit.functional.logprobs import TokenLogprobs, head_logprobs, token_logprobs
-
-PROBE_TOLERANCE = 1e-3
-"""Relative; far above float32 noise, far below what a mask or a dropout does."""
-
+from accredit.learner.probe import AGAIN, LONGEST, findings, head_is_all, lengths_to_try
+from accredit.learner.update import row_lengths
 
 Scoring = Callable[[PreTrainedModel, Tensor, Tensor, float], TokenLogprobs]
 """(model, token ids, wanted, temperature) -> log-probs and entropies where wanted."""
@@ -58,8 +59,35 @@ def scores_by_logits(
 
     Holds the logits of a micro-batch at once.
     """
-    logits = model(input_ids=token_ids, use_cache=False).logits
+    logits = own_logits(model, token_ids)
     return token_logprobs(logits, token_ids, wanted, temperature=temperature)
+
+
+def row_by_row(scoring: Scoring) -> Scoring:
+    """The same with nothing beside a row and nothing behind its last wanted token."""
+
+    def alone(
+        model: PreTrainedModel, token_ids: Tensor, wanted: Tensor, temperature: float
+    ) -> TokenLogprobs:
+        width = token_ids.shape[1]
+        found: list[TokenLogprobs] = []
+        for row, length in enumerate(row_lengths(wanted).clamp(min=2).tolist()):
+            here = slice(row, row + 1), slice(0, length)
+            scores = scoring(model, token_ids[here], wanted[here], temperature)
+            gap = (0, width - length)
+            found.append(
+                TokenLogprobs(*(nn.functional.pad(part, gap) for part in scores))
+            )
+        return TokenLogprobs(*map(torch.cat, zip(*found, strict=True)))
+
+    return alone
+
+
+def own_logits(
+    model: PreTrainedModel, token_ids: Int[Tensor, "rollout token"]
+) -> Float[Tensor, "rollout token vocab"]:
+    """The model's own forward."""
+    return model(input_ids=token_ids, use_cache=False).logits
 
 
 def hidden_states(
@@ -79,60 +107,96 @@ def without_dropout(model: PreTrainedModel) -> PreTrainedModel:
         if isinstance(module, nn.Dropout):
             module.p = 0.0
         for name, value in list(vars(module).items()):
-            if "drop" in name and isinstance(value, float):
+            noisy = "drop" in name or "jitter" in name
+            if noisy and isinstance(value, float):
                 setattr(module, name, 0.0)
     return model
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class Reading:
+    """Which of the short ways of scoring hold for a model."""
+
+    name: str
+    """Of its class."""
+    short_head: bool
+    """Logits are the output head's product with the last hidden states."""
+    unpadded: bool
+    """Padding behind a row, and rows beside it, change nothing."""
+
+    @property
+    def scoring(self) -> Scoring:
+        """The shortest way that is right."""
+        scoring = scores_by_head if self.short_head else scores_by_logits
+        return scoring if self.unpadded else row_by_row(scoring)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is slower than it could be, one line each, for the terminal."""
+        notes: list[str] = []
+        if not self.short_head:
+            notes.append(
+                f"{self.name} does more to its logits than its output head: its own "
+                "forward is taken, which holds the logits of a whole micro-batch; if "
+                "memory runs out, lower learner.micro_batch_tokens"
+            )
+        if not self.unpadded:
+            notes.append(
+                f"{self.name} reads a row otherwise when others are beside it: rows "
+                "are scored one by one, which is slower"
+            )
+        return tuple(notes)
+
+    def and_now(self, model: PreTrainedModel) -> "Reading":
+        """The same, less what no longer holds at the weights of now.
+
+        Raises:
+            RuntimeError: The model is none that can be trained, which did not show at
+                the weights of the start.
+        """
+        try:
+            found = read(model, AGAIN)
+        except ValueError as error:
+            raise RuntimeError(f"after its first updates {error}") from error
+        return replace(
+            self,
+            short_head=self.short_head and found.short_head,
+            unpadded=self.unpadded and found.unpadded,
+        )
+
+
 def scoring_of(model: PreTrainedModel) -> Scoring:
-    """How this model is scored, proved on two short rows.
+    """How this model is scored; see `read`."""
+    return read(model).scoring
+
+
+def read(model: PreTrainedModel, longest: int = LONGEST) -> Reading:
+    """What holds of this model, proved on rows up to about `longest` tokens.
+
+    Leaves the model in evaluation mode.
 
     Raises:
-        ValueError: Right padding or training mode changes what the model says.
+        ValueError: What follows a token, or training mode, changes its log-prob.
     """
-    device = model.device
-    embedding: Any = model.get_input_embeddings()
-    vocab_size = embedding.weight.shape[0]
-    token_ids = (torch.arange(12, device=device) % vocab_size).view(2, 6)
-    # A row of four and two columns of padding, beside one without.
-    token_ids[1, 4:] = 0
-    wanted = torch.ones_like(token_ids, dtype=torch.bool)
-    wanted[:, 0] = False
-    wanted[1, 4:] = False
-    model.eval()
-    expected = torch.zeros(token_ids.shape, device=device)
-    for row, length in enumerate((6, 4)):
-        alone = model(
-            input_ids=token_ids[row : row + 1, :length],
-            attention_mask=torch.ones((1, length), dtype=torch.long, device=device),
-        ).logits
-        ids, where = token_ids[row : row + 1, :length], wanted[row : row + 1, :length]
-        expected[row, :length] = token_logprobs(alone, ids, where).logprobs[0]
-
-    def agrees(scoring: Scoring) -> bool:
-        found = scoring(model, token_ids, wanted, 1.0).logprobs
-        return bool(
-            torch.allclose(
-                found.to(expected), expected, rtol=PROBE_TOLERANCE, atol=PROBE_TOLERANCE
-            )
-        )
-
-    has_head = model.base_model is not model and model.get_output_embeddings()
-    head_is_all = has_head and agrees(scores_by_head)
-    scoring = scores_by_head if head_is_all else scores_by_logits
-    if not agrees(scoring):
+    name = type(model).__name__
+    has_backbone = model.base_model is not model
+    lengths = lengths_to_try(model.config, longest)
+    # Logits of a short pair alone where they need not be held for long ones.
+    pairs = lengths[:1] if has_backbone else lengths
+    found = [findings(model, partial(own_logits, model), pairs)]
+    if has_backbone:
+        # A head that begins at 0 hides what its backbone does.
+        found.append(findings(model, partial(hidden_states, model), lengths))
+    if not all(each.causal for each in found):
         raise ValueError(
-            "a policy must be causal, so that right padding changes no log-prob, got "
-            f"{type(model).__name__}, which it changes; train another architecture"
+            "a policy must be causal, so that what follows a token changes no "
+            f"log-prob, got {name}, whose it changes; train another architecture"
         )
-    model.train()
-    steady = agrees(scoring)
-    model.eval()
-    if not steady:
+    if not all(each.steady for each in found):
         raise ValueError(
             "a policy must give the same log-probs in training mode, got "
-            f"{type(model).__name__}, which does not with all dropout at 0; "
+            f"{name}, which does not with all dropout at 0; "
             "turn its noise off in its config.json"
         )
-    return scoring
+    short_head = has_backbone and head_is_all(model)
+    return Reading(name, short_head, all(each.unpadded for each in found))

@@ -24,7 +24,8 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from accredit.folders import MODEL_FOLDER
 from accredit.learner.descent import Descent
-from accredit.learner.forward import scoring_of, without_dropout
+from accredit.learner.finite import require_loadable, require_savable
+from accredit.learner.forward import read, without_dropout
 from accredit.learner.micro_batches import row_parts
 from accredit.learner.optimizer import (
     adamw,
@@ -32,6 +33,7 @@ from accredit.learner.optimizer import (
     optimizer_tensors,
 )
 from accredit.learner.options import LearnerOptions
+from accredit.learner.probe import is_due
 from accredit.learner.scorer import Scorer
 from accredit.learner.update import (
     UpdateTensors,
@@ -81,9 +83,10 @@ class Learner:
         self.options = options
         self.version = 0
         """Finished updates."""
+        self._reading = read(self.model)
         self._scorer = Scorer(
             self.model,
-            scoring_of(self.model),
+            self._reading.scoring,
             options.micro_batch_tokens,
             options.temperature,
         )
@@ -104,6 +107,11 @@ class Learner:
     def num_consecutive_skips(self) -> int:
         """Optimizer steps in a row that were left out as not finite."""
         return self._descent.num_consecutive_skips
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is slower than it could be about the model, one line each."""
+        return self._reading.notes
 
     def logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]:
         """Current log-probs of every sampled token, 0 elsewhere; no gradient."""
@@ -156,6 +164,8 @@ class Learner:
             self._descend(loss, trace, interlude)
         self.model.eval()
         self.version += 1
+        known = self.notes
+        self._read_again()
         device = batch.token_ids.device
         reference = tensors.reference_logprobs
         return PolicyUpdate(
@@ -170,12 +180,19 @@ class Learner:
             num_forward_tokens=trace.num_forward_tokens,
             num_backward_tokens=trace.num_backward_tokens,
             displacements=tuple(trace.displacements),
+            notes=tuple(line for line in self.notes if line not in known),
         )
 
     def save(self, folder: Path) -> None:
-        """Writes `model/` (a plain Hugging Face directory), optimizer and counters."""
-        self.model.save_pretrained(folder / MODEL_FOLDER)
+        """Writes `model/` (a plain Hugging Face directory), optimizer and counters.
+
+        Raises:
+            RuntimeError: A weight or a moment is not finite; nothing is written.
+        """
         tensors = optimizer_tensors(self._optimizer, self.model)
+        require_savable("the policy", self.model.state_dict().items())
+        require_savable("the policy's optimizer", tensors.items())
+        self.model.save_pretrained(folder / MODEL_FOLDER)
         save_file(tensors, folder / OPTIMIZER_FILE)
         counters = {
             "schema": SCHEMA,
@@ -196,12 +213,21 @@ class Learner:
                 f"{LEARNER_FILE} must have schema {SCHEMA}, got "
                 f"{counters.get('schema')!r}; another version of accredit wrote it"
             )
-        self.model.load_state_dict(saved_weights(type(self.model), folder))
-        load_optimizer_tensors(
-            self._optimizer, self.model, load_file(folder / OPTIMIZER_FILE)
-        )
+        weights = saved_weights(type(self.model), folder)
+        moments = load_file(folder / OPTIMIZER_FILE)
+        require_loadable(str(folder), [*weights.items(), *moments.items()])
+        self.model.load_state_dict(weights)
+        load_optimizer_tensors(self._optimizer, self.model, moments)
         self.version = counters["version"]
         self._descent.num_consecutive_skips = counters["num_consecutive_skips"]
+        self._reading = self._reading.and_now(self.model)
+        self._scorer = replace(self._scorer, scoring=self._reading.scoring)
+
+    def _read_again(self) -> None:
+        """Takes back a short way that the first updates have shown to be wrong."""
+        if is_due(self.version):
+            self._reading = self._reading.and_now(self.model)
+            self._scorer = replace(self._scorer, scoring=self._reading.scoring)
 
     def _backward(
         self,

@@ -12,6 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+LEAST_EPSILON = torch.finfo(torch.float32).tiny
+"""Below it an epsilon is 0 in float32, and a weight without a gradient 0 / 0."""
+MOST_EPSILON = torch.finfo(torch.float32).max
+
 
 @dataclass(frozen=True, kw_only=True)
 class AdamWOptions:
@@ -25,8 +29,11 @@ class AdamWOptions:
     def __post_init__(self) -> None:
         if not all(0.0 <= beta < 1.0 for beta in self.betas):
             raise ValueError(f"betas must be in [0, 1), got {self.betas}")
-        if not (self.epsilon > 0 and math.isfinite(self.epsilon)):
-            raise ValueError(f"epsilon must be > 0, got {self.epsilon}")
+        if not LEAST_EPSILON <= self.epsilon <= MOST_EPSILON:
+            raise ValueError(
+                f"epsilon must be in [{LEAST_EPSILON:.3g}, {MOST_EPSILON:.3g}], the "
+                f"normal numbers of float32, got {self.epsilon}; 1e-8 is usual"
+            )
         if not (self.weight_decay >= 0 and math.isfinite(self.weight_decay)):
             raise ValueError(f"weight_decay must be >= 0, got {self.weight_decay}")
 

@@ -15,6 +15,7 @@ from accredit.functional.logprobs import TokenLogprobs
 from accredit.learner.forward import Scoring
 from accredit.learner.micro_batches import row_parts
 from accredit.learner.update import row_lengths
+from accredit.positions import row_limit
 from accredit.types import Batch
 
 
@@ -51,7 +52,17 @@ class Scorer:
         token_ids: Int[Tensor, "rollout token"],
         wanted: Bool[Tensor, "rollout token"],
     ) -> TokenLogprobs:
-        """One forward of rows that fit, with gradient where it is on."""
+        """One forward of rows that fit, with gradient where it is on.
+
+        Raises:
+            ValueError: Rows are longer than the model's log-probs hold.
+        """
+        limit = row_limit(self.model.config)
+        if limit is not None and token_ids.shape[1] > limit:
+            raise ValueError(
+                f"rows must fit the {limit} positions for which the model's log-probs "
+                f"hold, got {token_ids.shape[1]} tokens; shorten prompts or completions"
+            )
         kind = self.model.device.type
         with torch.autocast(kind, dtype=torch.bfloat16, enabled=kind == "cuda"):
             return self.scoring(self.model, token_ids, wanted, self.temperature)

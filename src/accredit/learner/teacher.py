@@ -18,6 +18,7 @@ from accredit.learner.checkpoint import latest_checkpoint
 from accredit.learner.forward import scoring_of, without_dropout
 from accredit.learner.scorer import Scorer
 from accredit.learner.update import row_lengths
+from accredit.positions import row_limit
 from accredit.types import Batch
 
 
@@ -43,9 +44,7 @@ class Teacher:
             frozen, scoring_of(frozen), micro_batch_tokens, temperature
         )
         self._shape = ModelShape.from_config(frozen.config)
-        self._longest: int | None = getattr(
-            frozen.config, "max_position_embeddings", None
-        )
+        self._longest = row_limit(frozen.config)
 
     def logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]:
         """Of every sampled token, nats, without gradient; 0 elsewhere.
