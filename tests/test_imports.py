@@ -19,6 +19,7 @@ FOUNDATION = {
     "protocols",
     "randomness",
     "records",
+    "screen",
     "text",
     "types",
 }
@@ -27,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "functional": set(),
     "randomness": set(),
     "text": set(),
+    "screen": {"text"},
     "folders": set(),
     "base_config": set(),
     "types": set(),
@@ -90,6 +92,7 @@ THIRD_PARTY = {
     "protocols": {"torch", "jaxtyping"},
     "randomness": {"numpy"},
     "text": set(),
+    "screen": {"rich"},
     "config": {"pydantic"},
 }
 """What the parts that anyone may import may in turn import from other projects."""

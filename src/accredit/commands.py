@@ -17,6 +17,7 @@ from accredit.config import (
     with_overrides,
 )
 from accredit.folders import CHECKPOINTS, MODEL_FOLDER
+from accredit.screen import console, say
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,10 +47,10 @@ def train(
     else:
         assert resume is not None
         run, finished = resume_training(resume, overrides)
-    print(f"report: {run.report}")
+    say(f"report: {run.report}")
     if finished:
         return DONE
-    print(f"stopped; continue with: accredit train --resume {run.path}")
+    say(f"stopped; continue with: accredit train --resume {run.path}")
     return INTERRUPTED
 
 
@@ -136,7 +137,7 @@ def report(runs: Sequence[Path], overrides: Sequence[str]) -> int:
             raise RecipeError(f"report needs the folder of a run, got {path}")
         page = write_report(run)
         console().print(final_table(run.metrics(), run.evaluations()))
-        print(f"report: {page}")
+        say(f"report: {page}")
     return DONE
 
 
@@ -181,7 +182,7 @@ def calibrate(
         return DONE
     console().print(calibration_tables(found, seed))
     if plot is not None:
-        print(f"plot: {plot}")
+        say(f"plot: {plot}")
     return DONE
 
 
@@ -200,13 +201,14 @@ def algorithms(overrides: Sequence[str]) -> int:
     """Prints the algorithms: name, first line and paper of each file."""
     refuse(overrides)
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("name", "", "paper", box=None)
     for member in union_members(RunConfig.model_fields["algorithm"]):
         name = member.model_fields["name"].default
-        table.add_row(f"[bold]{name}[/bold]", *algorithm_header(name))
+        table.add_row(Text(name, style="bold"), *algorithm_header(name))
     console().print(table)
-    print("rules, defaults and deviations: docs/algorithms.md")
+    say("rules, defaults and deviations: docs/algorithms.md")
     return DONE
 
 
@@ -250,24 +252,24 @@ def lab(
         console().print(result_table(found, trees))
         console().print(magnitude_table(magnitudes(seed)))
         for picture in pictures:
-            print(f"plot: {picture}")
-        print(f"{sum(result.ok for result in found)} of {len(found)} hold")
+            say(f"plot: {picture}")
+        say(f"{sum(result.ok for result in found)} of {len(found)} hold")
     return DONE if all(result.ok for result in found) else FAILED
 
 
 def doctor(overrides: Sequence[str]) -> int:
     """Prints what this machine has, and whether the packaged model works on it."""
     refuse(overrides)
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     from accredit.checkup import checks
 
     table = Table("check", "", "found", box=None)
     results = list(checks())
+    marks = {True: ("ok", "green"), False: ("no", "red"), None: ("-", "dim")}
     for check in results:
-        mark = {True: "[green]ok[/green]", False: "[red]no[/red]", None: "[dim]-[/dim]"}
-        table.add_row(check.name, mark[check.ok], escape(check.found))
+        table.add_row(check.name, Text(*marks[check.ok]), check.found)
     console().print(table)
     return FAILED if any(check.ok is False for check in results) else DONE
 
@@ -297,18 +299,18 @@ def task_names() -> list[str]:
 
 def key_table(model: type[BaseModel]) -> "Table":
     """Keys of one section with defaults and meaning."""
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     fields = model.model_fields
     name = fields["name"].default
-    title = f"[bold]{name}[/bold]  {(model.__doc__ or '').strip()}"
+    title = Text.assemble((name, "bold"), f"  {(model.__doc__ or '').strip()}")
     table = Table("key", "default", "", box=None, title=title, title_justify="left")
     for key, field in fields.items():
         if key != "name":
             default = "required" if field.is_required() else default_text(field)
             meaning = choices_text(field) + (field.description or "")
-            table.add_row(f"  {key}", escape(default), escape(meaning))
+            table.add_row(f"  {key}", default, meaning)
     return table
 
 
@@ -342,10 +344,3 @@ def score_table(row: dict[str, Any], title: str) -> "Table":
 def scored(row: dict[str, Any]) -> Iterable[str]:
     """Keys that are not the ends of an interval."""
     return [key for key in row if not key.endswith(("_low", "_high"))]
-
-
-def console() -> Any:
-    """Standard output with colours where it is a terminal."""
-    from rich.console import Console
-
-    return Console()

@@ -35,6 +35,7 @@ from accredit.reports.summary import (
     time_left,
     with_interval,
 )
+from accredit.screen import console as plain_console
 
 Row = Mapping[str, float | int | None]
 
@@ -67,7 +68,7 @@ class TrainingProgress:
             first_step: Steps already done.
             clock: Seconds; for the time left.
         """
-        self.console = console or Console()
+        self.console = console or plain_console()
         self._num_steps = num_steps
         self._step = first_step
         self._clock = clock
