@@ -14,6 +14,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 FOUNDATION = {
     "base_config",
+    "files",
     "folders",
     "functional",
     "protocols",
@@ -30,7 +31,9 @@ ALLOWED: dict[str, set[str]] = {
     "text": set(),
     "screen": {"text"},
     "folders": set(),
-    "base_config": set(),
+    "base_config": {"text"},
+    "files": set(),
+    "recipe_faults": {"text"},
     "types": set(),
     "records": {"types"},
     "protocols": {"records", "types"},
@@ -59,9 +62,12 @@ ALLOWED: dict[str, set[str]] = {
     "learner": FOUNDATION,
     "reports": FOUNDATION | {"decisions"},
     "loops": {"protocols", "records", "types"},
-    "overrides": set(),
+    "overrides": {"text"},
     "config": {
         "base_config",
+        "files",
+        "recipe_faults",
+        "text",
         "overrides",
         "algorithms.configs",
         "critics.configs",

@@ -3,6 +3,7 @@
 The one place that knows which class stands behind which name.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -177,7 +178,17 @@ def reload(config: RunConfig, device: str) -> Any:
 
 
 def set_threads(wanted: int | None, model: Any) -> None:
-    """The recipe's number of threads, else one for a tiny model."""
+    """The recipe's number of threads, else one for a tiny model.
+
+    Raises:
+        ValueError: this machine would not give so many.
+    """
+    most = max(16, 4 * (os.cpu_count() or 1))
+    if wanted is not None and wanted > most:
+        raise ValueError(
+            f"threads must be at most {most} on this machine, got {wanted}; leave it "
+            "out for a number that suits"
+        )
     if wanted is None and sum(p.numel() for p in model.parameters()) < TINY:
         wanted = 1
     if wanted is not None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, fields
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Annotated, Any, Union, cast
 
@@ -238,9 +238,13 @@ def called(words: Sequence[str]) -> int:
 
 def told_in_one_line(box: str) -> str:
     """What tyro says of a mistake, out of its box and without the help below it."""
-    lines = [line.strip("│╭╮╰╯─ ") for line in box.splitlines()[1:]]
-    said = " ".join(takewhile(bool, lines)).rstrip(".")
-    return f"{said or box}; see accredit --help"
+
+    def is_rule(row: str) -> bool:
+        return not row.strip("─-")
+
+    rows = [line.strip("│ ") for line in box.splitlines()[1:]]
+    said = " ".join(takewhile(lambda r: not is_rule(r), dropwhile(is_rule, rows)))
+    return f"{said.rstrip('.') or box.strip()}; see accredit --help"
 
 
 def unknown_command(word: str) -> str:

@@ -313,6 +313,7 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
             stack.callback(tracker.close)
         session = Session(assembly, run, progress, trackers)
         stack.enter_context(interruptible(session))
+        stack.enter_context(failing())
         algorithm = assembly.algorithm
         state = train(
             lambda state: algorithm.advance(state, world), state, plan, session
@@ -375,6 +376,19 @@ def opening_warnings(assembly: Assembly) -> list[str]:
             f"{first.reason}"
         )
     return lines
+
+
+@contextmanager
+def failing() -> Iterator[None]:
+    """What goes wrong once a run has begun is no mistake in its recipe any more.
+
+    Raises:
+        RuntimeError: for any error of a value or of the system.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise RuntimeError(str(error)) from error
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from accredit.base_config import BaseConfig
+from accredit.text import shortened
 
 
 class BaseTaskConfig(BaseConfig):
@@ -73,8 +74,8 @@ class VerifierConfig(BaseTaskConfig):
         if bool(self.reward_function) != (self.verifier == "function"):
             raise ValueError(
                 "task.reward_function = 'module:function' and task.verifier = "
-                f"'function' go together, got {self.reward_function!r} with the "
-                f"verifier {self.verifier!r}"
+                f"'function' go together, got {shortened(self.reward_function)} with "
+                f"the verifier {self.verifier!r}"
             )
         return self
 
@@ -103,6 +104,16 @@ class RowsConfig(VerifierConfig):
     set, and of a file all that are not evaluated on."""
     evaluation_split: str | None = None
     """Rows to evaluate on, by the data's split; none holds some out."""
+
+    @model_validator(mode="after")
+    def _prompt_or_messages(self) -> "RowsConfig":
+        if self.prompt_column is not None and self.messages_column is not None:
+            raise ValueError(
+                "task.prompt_column and task.messages_column exclude each other, got "
+                f"{shortened(self.prompt_column)} and {shortened(self.messages_column)}"
+                "; leave one out"
+            )
+        return self
 
 
 class JsonlConfig(RowsConfig):
