@@ -32,7 +32,7 @@ from accredit.learner.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
-from accredit.loops.synchronous import Plan, is_due, train
+from accredit.loops.synchronous import Plan, failing, is_due, train
 from accredit.prefix_critics import opening_of_prompted
 from accredit.records import Cost, Record, State
 from accredit.reports.alarms import PATIENCE, new_warning_lines
@@ -376,19 +376,6 @@ def opening_warnings(assembly: Assembly) -> list[str]:
             f"{first.reason}"
         )
     return lines
-
-
-@contextmanager
-def failing() -> Iterator[None]:
-    """What goes wrong once a run has begun is no mistake in its recipe any more.
-
-    Raises:
-        RuntimeError: for any error of a value or of the system.
-    """
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise RuntimeError(str(error)) from error
 
 
 @contextmanager

@@ -59,3 +59,16 @@ def train(step: Step, state: State, plan: Plan, observer: Observer) -> State:
 def is_due(every: int, step: int) -> bool:
     """Whether something done every so many steps is done after this one."""
     return every > 0 and step % every == 0
+
+
+@contextmanager
+def failing() -> Iterator[None]:
+    """What goes wrong once a run has begun is no mistake in its recipe any more.
+
+    Raises:
+        RuntimeError: for any error of a value or of the system.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise RuntimeError(str(error)) from error
