@@ -4,7 +4,8 @@ It sees an algorithm, a state, a world and an observer. What an algorithm does i
 step; what is written, shown, evaluated and saved is the observer's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
