@@ -25,6 +25,7 @@ import signal
 import sys
 import tempfile
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 REFUSED, EITHER, SAME = "refused", "either", "same"
-DEADLINE_S = 30
+DEADLINE_S = 10
 LINE = 420
 """Characters of a line that tells a mistake, the path of the folder aside."""
 ROOM_BYTES = 6 << 30
@@ -171,7 +172,7 @@ def overrides(draw: random.Random, base: Base) -> Case:
     number = f"--{draw.choice(NUMBERS)}"
     refused = [
         [number], [number, "x"], [number, "true"], [number, '" 3 "'], [f"{number}="],
-        [number, "3\nseed = 4"], [number, "3 # x"], [number, "3, 4"], [number, "[" * 4000],
+        [number, "3\nseed = 4"], [number, "3 # x"], [number, "3, 4"], [number, "[" * 99],
         [number, "nan"], [f"{number}.deeper", "3"], [f"{number}x", "3"], ["x"], ["--"],
         ["--=3"], [f"--{'a.' * 500}b", "3"], ["--task", "walk"], ["--task.name", "wlk"],
         ["--sampling.system", "\udcff"], ["--name", "a/b"], ["--name", "x" * 300],
@@ -360,7 +361,10 @@ def saved(draw: random.Random, base: Base) -> Case:
         replaced(path, how)
 
     def call() -> object:
-        if latest_checkpoint(folder / "checkpoints") == newest:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = latest_checkpoint(folder / "checkpoints")
+        if found == newest:
             return "taken for whole"
         raise ValueError("the checkpoint is torn")
 
@@ -638,7 +642,7 @@ def based(needs_run: bool) -> Iterator[Base]:
             recipe.write_text(
                 f"name = 'whole'\nruns_folder = '{folder}/runs'\nsteps = 2\n"
                 "[task]\nname = 'walk'\nsplit = 'easy'\n[algorithm]\nname = 'ppo'\n"
-                "prompts_per_step = 2\ngroup_size = 2\n"
+                "prompts_per_step = 2\ngroup_size = 2\ncritic = {warmup_steps = 1}\n"
                 "[evaluation]\nmax_problems = 2\nsamples = 2\n"
                 "[checkpoint]\nevery = 1\nrollouts_every = 1\n"
             )

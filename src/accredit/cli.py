@@ -6,6 +6,7 @@ Heavy imports live inside the commands, so that help and mistakes are instant.
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, fields
@@ -197,7 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; exits with the command's code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     quiet_libraries()
-    with guarded_streams() as output:
+    with guarded_streams() as output, warnings.catch_warnings():
+        warnings.showwarning = warned
         code = called(words)
         output.flush()
         lost = fault_line(output)
@@ -206,6 +208,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if lost and code == DONE and words[0] != "train":
             code = FAILED  # Printing is all that the other commands are for.
     sys.exit(code)
+
+
+def warned(message: Warning | str, *where: object) -> None:
+    """A library's warning as one line, without the place in its source."""
+    say(f"warning: {within(str(message), LINE)}", error=True)
 
 
 def called(words: Sequence[str]) -> int:
