@@ -14,7 +14,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 FOUNDATION = {
     "base_config",
-    "files",
+    "named_files",
     "folders",
     "functional",
     "protocols",
@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "screen": {"text"},
     "folders": set(),
     "base_config": {"text"},
-    "files": set(),
+    "named_files": set(),
     "recipe_faults": {"text"},
     "types": set(),
     "records": {"types"},
@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
     "overrides": {"text"},
     "config": {
         "base_config",
-        "files",
+        "named_files",
         "recipe_faults",
         "text",
         "overrides",

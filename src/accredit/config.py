@@ -13,7 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from accredit.algorithms.configs import AlgorithmConfig, GRPOConfig
 from accredit.base_config import BaseConfig
 from accredit.critics.configs import ValueHeadConfig
-from accredit.files import small_file
+from accredit.named_files import small_file
 from accredit.overrides import (
     RecipeError,
     read_json,

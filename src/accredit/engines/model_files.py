@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from accredit.files import KINDS, small_file
+from accredit.named_files import KINDS, small_file
 from accredit.text import printable, shortened, within
 
 INDEX = "model.safetensors.index.json"
