@@ -14,6 +14,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 FOUNDATION = {
     "base_config",
+    "files",
     "folders",
     "functional",
     "protocols",
@@ -27,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "functional": set(),
     "randomness": set(),
     "text": set(),
+    "files": set(),
     "folders": set(),
     "base_config": set(),
     "types": set(),
@@ -78,7 +80,10 @@ WIRING = {
     "cli",
     "commands",
     "judges",
+    "origins",
     "prefix_critics",
+    "resuming",
+    "run_folder",
     "session",
 }
 """These put the parts together: they may import anything, and no part imports them."""
