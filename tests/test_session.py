@@ -264,6 +264,7 @@ def test_the_best_checkpoint_is_kept_wherever_evaluations_fall(
         "progress": progress,
         "trackers": (),
         "stop_requested": False,
+        "save_requested": False,
     }
     plan = Plan(num_steps=4, evaluate_every=1, save_every=every)
     train(lambda state: (state.advance(Cost()), None), State(), plan, session)

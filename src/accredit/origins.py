@@ -136,7 +136,7 @@ def foreign(part: object) -> list[str]:
     """
     found = []
     for owner in _owners(part, _DEPTH, set()):
-        module = str(getattr(owner, "__module__", ""))
+        module = getattr(owner, "__module__", None) or "builtins"
         if module.partition(".")[0] in ("accredit", "builtins", "functools"):
             continue
         if owner is type(part) or not _is_installed(module):
@@ -160,6 +160,7 @@ def _owners(part: Any, depth: int, seen: set[int]) -> Iterator[Any]:
         held = part
     elif inspect.isroutine(part) or inspect.isclass(part):
         yield part
+        held = [cell.cell_contents for cell in getattr(part, "__closure__", None) or ()]
     else:
         yield type(part)
         if not _is_installed(type(part).__module__):
