@@ -15,6 +15,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 FOUNDATION = {
     "base_config",
     "named_files",
+    "files",
     "folders",
     "functional",
     "protocols",
@@ -30,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "randomness": set(),
     "text": set(),
     "screen": {"text"},
+    "files": set(),
     "folders": set(),
     "base_config": {"text"},
     "named_files": set(),
@@ -86,7 +88,10 @@ WIRING = {
     "cli",
     "commands",
     "judges",
+    "origins",
     "prefix_critics",
+    "resuming",
+    "run_folder",
     "session",
 }
 """These put the parts together: they may import anything, and no part imports them."""

@@ -5,7 +5,7 @@ The one place that knows which class stands behind which name.
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -56,28 +56,43 @@ class Assembly:
     """Of the policy; a checkpoint is a model directory with it."""
     decode: Callable[[Sequence[int]], str]
     """Token ids as text, special tokens kept."""
+    from_python: frozenset[str] = frozenset()
+    """Parts that came as arguments, not from the recipe: `algorithm`, `task`."""
 
     def close(self) -> None:
         """Lets go of what runs beside this process."""
         self.task.verifier.close()
 
 
-def assemble(config: RunConfig, folders: Mapping[str, str] | None = None) -> Assembly:
+def assemble(
+    config: RunConfig,
+    folders: Mapping[str, str] | None = None,
+    *,
+    algorithm: Advancing | None = None,
+    task: Task | None = None,
+) -> Assembly:
     """Builds a run from its recipe.
 
-    `folders` has the judges of a run that goes on; none looks for them anew.
+    Args:
+        config: The recipe.
+        folders: The judges of a run that goes on; None looks for them anew.
+        algorithm: Takes the place of the recipe's.
+        task: Takes the place of the recipe's; closed with the run.
 
     Raises:
         ValueError: the model, the data or their combination cannot work.
     """
+    given = {"algorithm": algorithm, "task": task}
+    names = frozenset(name for name, part in given.items() if part is not None)
     if folders is None:
         folders = judge_folders(config)
-    task = build_task(config.task)
+    task = task or build_task(config.task)
     try:
-        return assembled(config, task, folders)
+        built = assembled(config, task, folders)
     except BaseException:
         task.verifier.close()
         raise
+    return replace(built, algorithm=algorithm or built.algorithm, from_python=names)
 
 
 def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Assembly:

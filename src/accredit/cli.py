@@ -47,12 +47,16 @@ class Train:
     """Folder of a run to continue from its newest whole checkpoint."""
     dry_run: Annotated[bool, FlagCreatePairsOff] = False
     """Checks the recipe's keys and values, not its files, and prints it resolved."""
+    accept_changes: Annotated[bool, FlagCreatePairsOff] = False
+    """Resumes although data, reward function or parts are not what they were."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
         from accredit.commands import train
 
-        return train(self.recipe, self.resume, self.dry_run, overrides)
+        return train(
+            self.recipe, self.resume, self.dry_run, overrides, self.accept_changes
+        )
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,11 @@ DONE, FAILED, INTERRUPTED = 0, 1, 130
 
 
 def train(
-    recipe: Path | None, resume: Path | None, dry_run: bool, overrides: Sequence[str]
+    recipe: Path | None,
+    resume: Path | None,
+    dry_run: bool,
+    overrides: Sequence[str],
+    accept_changes: bool = False,
 ) -> int:
     """Trains from a recipe, or resumes a run."""
     if (recipe is None) == (resume is None):
@@ -36,6 +40,8 @@ def train(
         )
     if dry_run and recipe is None:
         raise RecipeError("--dry-run needs a recipe, got --resume")
+    if accept_changes and resume is None:
+        raise RecipeError("--accept-changes goes with --resume, got a recipe")
     config = None if recipe is None else load_recipe(recipe, overrides)
     if config is not None and dry_run:
         print(json.dumps(config.model_dump(mode="json"), indent=2))
@@ -46,7 +52,9 @@ def train(
         run, finished = start_training(config)
     else:
         assert resume is not None
-        run, finished = resume_training(resume, overrides)
+        run, finished = resume_training(
+            resume, overrides, accept_changes=accept_changes
+        )
     say(f"report: {run.report}")
     if finished:
         return DONE
@@ -134,7 +142,10 @@ def report(runs: Sequence[Path], overrides: Sequence[str]) -> int:
     for path in runs:
         run = RunDirectory(path)
         if not run.exists:
-            raise RecipeError(f"report needs the folder of a run, got {path}")
+            held = "no recipe.json there" if path.is_dir() else "no folder there"
+            raise RecipeError(f"report needs the folder of a run, got {path}: {held}")
+        for line in run.odd_rows():
+            print(f"warning: {line}")
         page = write_report(run)
         console().print(final_table(run.metrics(), run.evaluations()))
         say(f"report: {page}")

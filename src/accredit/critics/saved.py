@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from accredit.engines.models import CRITIC_CARD
 from accredit.folders import CHECKPOINTS, CRITIC_FOLDER
 from accredit.learner.checkpoint import latest_checkpoint
-from accredit.learner.optimizer import load_optimizer_tensors, optimizer_tensors
+from accredit.learner.optimizer import load_optimizer, save_optimizer
 
 HEAD_FILE = "value_head.safetensors"
 CARD_FILE = CRITIC_CARD
@@ -102,7 +102,7 @@ def read_card(folder: Path) -> Card:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         schema = content.pop("schema", None)
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{file} must hold a JSON object, got a damaged file; restore it"
         ) from error
@@ -111,6 +111,14 @@ def read_card(folder: Path) -> Card:
             f"{file} must have schema {SCHEMA}, got {schema!r} with the keys "
             f"{sorted(content)}; another version of accredit wrote it"
         )
+    for part in fields(Card):
+        value = content[part.name]
+        kinds = int | float if part.type is float else part.type
+        if not isinstance(value, kinds) or isinstance(value, bool):  # type: ignore
+            raise ValueError(
+                f"{part.name} in {file} must be of another kind, got {value!r:.60}; "
+                "restore the file"
+            )
     return Card(**content)
 
 
@@ -186,14 +194,14 @@ def write_optimizer(
     folder: Path, optimizer: torch.optim.Optimizer, model: nn.Module
 ) -> None:
     """Writes the optimizer's state by parameter name."""
-    save_file(optimizer_tensors(optimizer, model), folder / OPTIMIZER_FILE)
+    save_optimizer(folder / OPTIMIZER_FILE, optimizer, model)
 
 
 def read_optimizer(
     folder: Path, optimizer: torch.optim.Optimizer, model: nn.Module
 ) -> None:
     """Puts the optimizer where `write_optimizer` found it."""
-    load_optimizer_tensors(optimizer, model, tensors_of(folder / OPTIMIZER_FILE))
+    load_optimizer(folder / OPTIMIZER_FILE, optimizer, model)
 
 
 def tensors_of(file: Path) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 
@@ -28,11 +28,12 @@ from accredit.learner.forward import scoring_of, without_dropout
 from accredit.learner.micro_batches import row_parts
 from accredit.learner.optimizer import (
     adamw,
-    load_optimizer_tensors,
-    optimizer_tensors,
+    load_optimizer,
+    save_optimizer,
 )
 from accredit.learner.options import LearnerOptions
 from accredit.learner.scorer import Scorer
+from accredit.learner.state_json import read_counts
 from accredit.learner.update import (
     UpdateTensors,
     row_lengths,
@@ -175,8 +176,7 @@ class Learner:
     def save(self, folder: Path) -> None:
         """Writes `model/` (a plain Hugging Face directory), optimizer and counters."""
         self.model.save_pretrained(folder / MODEL_FOLDER)
-        tensors = optimizer_tensors(self._optimizer, self.model)
-        save_file(tensors, folder / OPTIMIZER_FILE)
+        save_optimizer(folder / OPTIMIZER_FILE, self._optimizer, self.model)
         counters = {
             "schema": SCHEMA,
             "version": self.version,
@@ -190,16 +190,10 @@ class Learner:
         Raises:
             ValueError: The folder is another model's, or another version's.
         """
-        counters = json.loads((folder / LEARNER_FILE).read_text(encoding="utf-8"))
-        if counters.get("schema") != SCHEMA:
-            raise ValueError(
-                f"{LEARNER_FILE} must have schema {SCHEMA}, got "
-                f"{counters.get('schema')!r}; another version of accredit wrote it"
-            )
+        names = ("version", "num_consecutive_skips")
+        counters = read_counts(folder / LEARNER_FILE, SCHEMA, names)
         self.model.load_state_dict(saved_weights(type(self.model), folder))
-        load_optimizer_tensors(
-            self._optimizer, self.model, load_file(folder / OPTIMIZER_FILE)
-        )
+        load_optimizer(folder / OPTIMIZER_FILE, self._optimizer, self.model)
         self.version = counters["version"]
         self._descent.num_consecutive_skips = counters["num_consecutive_skips"]
 
@@ -351,7 +345,7 @@ def saved_weights(kind: type[PreTrainedModel], folder: Path) -> dict[str, Tensor
             use_safetensors=True,
             output_loading_info=True,
         )
-    except RuntimeError as error:
+    except (RuntimeError, OSError, SafetensorError) as error:
         raise ValueError(f"{message}, got {error}") from error
     model, report = loaded
     strangers = sorted({*report["missing_keys"], *report["unexpected_keys"]})

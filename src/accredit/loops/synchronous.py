@@ -19,6 +19,8 @@ class Observer(Protocol):
     """Who watches a run."""
 
     stop_requested: bool
+    save_requested: bool
+    """After an evaluation that is worth its checkpoint."""
 
     def evaluated(self, state: State) -> State: ...
 
@@ -52,7 +54,8 @@ def train(step: Step, state: State, plan: Plan, observer: Observer) -> State:
         is_last = state.step == plan.num_steps
         if is_last or is_due(plan.evaluate_every, state.step):
             state = observer.evaluated(state)
-        if is_last or observer.stop_requested or is_due(plan.save_every, state.step):
+        requested = observer.stop_requested or observer.save_requested
+        if is_last or requested or is_due(plan.save_every, state.step):
             observer.save(state)
     return state
 
