@@ -658,25 +658,32 @@ def case_of(seed: int, base: Base, kinds: list[str]) -> tuple[str, Case]:
     return kind, KINDS[kind][1](draw, base)
 
 
-def fuzz(seeds: range, kinds: list[str], loud: bool = False) -> dict[str, Counter[str]]:
-    """Counts of what came by kind; prints what is wrong."""
+@contextlib.contextmanager
+def alarmed() -> Iterator[None]:
+    """An alarm raises `Hang` inside."""
 
     def rang(number: int, frame: object) -> None:
         raise Hang
 
     previous = signal.signal(signal.SIGALRM, rang)
-    counts: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
     try:
-        with based(bool({"checkpoint", "run"} & set(kinds))) as base:
-            for seed in seeds:
-                kind, case = case_of(seed, base, kinds)
-                found = outcome(case, base.folder)
-                counts[kind][found.verdict] += 1
-                if found.wrong or loud:
-                    print(f"seed {seed}  {kind}  {case.what}  {found.verdict}")
-                    print(f"    {found.told.strip()[-1500:]}")
+        yield
     finally:
         signal.signal(signal.SIGALRM, previous)
+
+
+def fuzz(seeds: range, kinds: list[str], loud: bool = False) -> dict[str, Counter[str]]:
+    """Counts of what came by kind; prints what is wrong."""
+
+    counts: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
+    with alarmed(), based(bool({"checkpoint", "run"} & set(kinds))) as base:
+        for seed in seeds:
+            kind, case = case_of(seed, base, kinds)
+            found = outcome(case, base.folder)
+            counts[kind][found.verdict] += 1
+            if found.wrong or loud:
+                print(f"seed {seed}  {kind}  {case.what!a}  {found.verdict}")
+                print(f"    {found.told.strip()[-1500:]!a}")
     return counts
 
 

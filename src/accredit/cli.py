@@ -18,10 +18,10 @@ import tyro
 from tyro.conf import FlagCreatePairsOff, Positional, arg, subcommand
 
 from accredit.screen import fault_line, guarded_streams, say
-from accredit.text import within
+from accredit.text import printable, within
 
 DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 130
-LINE = 500
+LINE = 400
 """Characters that a mistake is told in, at most."""
 DESCRIPTION = """\
 Critic-first reinforcement learning of language models.
@@ -216,7 +216,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def warned(message: Warning | str, *where: object) -> None:
     """A library's warning as one line, without the place in its source."""
-    say(f"warning: {within(str(message), LINE)}", error=True)
+    say(f"warning: {within(printable(str(message)), LINE)}", error=True)
 
 
 def called(words: Sequence[str]) -> int:
@@ -310,12 +310,12 @@ def guarded(command: Callable[[], int]) -> int:
     except (ValueError, OSError, ModuleNotFoundError) as error:
         if os.environ.get("ACCREDIT_TRACEBACK"):
             raise
-        say(f"accredit: {within(str(error), LINE)}", error=True)
+        say(f"accredit: {within(printable(str(error)), LINE)}", error=True)
         return MISTAKE
     except (RuntimeError, MemoryError) as error:
         if os.environ.get("ACCREDIT_TRACEBACK"):
             raise
-        reason = within(str(error) or "out of memory", LINE)
+        reason = within(printable(str(error)) or "out of memory", LINE)
         say(f"accredit: the run failed: {reason}", error=True)
         return FAILED
 

@@ -105,8 +105,10 @@ def checkpoint_fault(folder: Path) -> str | None:
     if folder.is_symlink():
         return "it is a link"
     try:
-        if not (folder / MARKER).is_file():
+        if not (folder / MARKER).is_file() or (folder / MARKER).is_symlink():
             return f"it has no {MARKER} marker"
+        if not (folder / MANIFEST).is_file() or (folder / MANIFEST).is_symlink():
+            return f"it has no {MANIFEST}"
         content = (folder / MANIFEST).read_bytes()
         sealed = (folder / MARKER).read_text(encoding="ascii", errors="replace")
         if hashlib.sha256(content).hexdigest() != sealed:
