@@ -52,7 +52,7 @@ class Bench:
         self.monkeypatch.setattr(
             "accredit.tasks.build.build_verifier", lambda config: LetterVerifier(reward)
         )
-        self.monkeypatch.setattr("accredit.session.write_report", lambda run: None)
+        self.monkeypatch.setattr("accredit.run_folder.write_report", lambda run: None)
         self.monkeypatch.setattr("accredit.session.environment", dict)
         run, finished = start_training(small_config(self.folder, name=name, **changes))
         assert finished

@@ -101,7 +101,11 @@ def test_an_unknown_key_names_the_nearest_one(content, expected):
             "(known: ac2, ac2_plus, cispo, dapo, dr_grpo, grpo, gspo, opd, pact, ppo, "
             "prefix_grpo, reinforce_pp, rloo, sao, vine)",
         ),
-        ({"task": {"split": "easy"}}, "task needs a name, got a section without one"),
+        (
+            {"task": {"split": "easy"}},
+            "task needs a name, got a section without one (known: chain, hub, "
+            "imo_answerbench, jsonl, reasoning_gym, walk)",
+        ),
         ({"task": 3}, "task must be a section of keys, got 3"),
         ({"learner": 3}, "learner must be a section of keys, got 3"),
     ],
@@ -440,10 +444,10 @@ def test_a_malformed_file_is_named(text, expected, tmp_path):
 
 
 def test_what_is_no_readable_file_is_named(tmp_path):
-    expected = "a recipe must be a readable TOML file, got .*: No such file"
+    expected = "a recipe must be a readable file, got .*: No such file"
     with pytest.raises(RecipeError, match=expected):
         load_recipe(tmp_path / "absent.toml")
-    with pytest.raises(RecipeError, match=r"TOML file, got .*: Is a directory"):
+    with pytest.raises(RecipeError, match=r"regular file, got a folder at "):
         load_recipe(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b'name = "caf\xe9"\n')
     with pytest.raises(RecipeError, match=r"latin\.toml must be TOML in UTF-8"):

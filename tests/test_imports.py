@@ -14,12 +14,15 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 FOUNDATION = {
     "base_config",
+    "named_files",
+    "files",
     "folders",
     "functional",
     "positions",
     "protocols",
     "randomness",
     "records",
+    "screen",
     "text",
     "types",
 }
@@ -29,8 +32,12 @@ ALLOWED: dict[str, set[str]] = {
     "randomness": set(),
     "text": set(),
     "positions": set(),
+    "screen": {"text"},
+    "files": set(),
     "folders": set(),
-    "base_config": set(),
+    "base_config": {"text"},
+    "named_files": set(),
+    "recipe_faults": {"text"},
     "types": set(),
     "records": {"types"},
     "protocols": {"records", "types"},
@@ -60,9 +67,12 @@ ALLOWED: dict[str, set[str]] = {
     "learner": FOUNDATION,
     "reports": FOUNDATION | {"decisions"},
     "loops": {"protocols", "records", "types"},
-    "overrides": set(),
+    "overrides": {"text"},
     "config": {
         "base_config",
+        "named_files",
+        "recipe_faults",
+        "text",
         "overrides",
         "algorithms.configs",
         "critics.configs",
@@ -81,7 +91,10 @@ WIRING = {
     "cli",
     "commands",
     "judges",
+    "origins",
     "prefix_critics",
+    "resuming",
+    "run_folder",
     "session",
 }
 """These put the parts together: they may import anything, and no part imports them."""
@@ -94,6 +107,7 @@ THIRD_PARTY = {
     "randomness": {"numpy"},
     "text": set(),
     "positions": set(),
+    "screen": {"rich"},
     "config": {"pydantic"},
 }
 """What the parts that anyone may import may in turn import from other projects."""

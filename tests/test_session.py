@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,6 +17,8 @@ from accredit.config import RecipeError
 from accredit.learner.checkpoint import checkpoints, latest_checkpoint
 from accredit.learner.learner import Learner
 from accredit.learner.schedules import Schedule
+from accredit.loops.synchronous import Plan, train
+from accredit.records import Cost, State
 from accredit.reports.metrics import is_timing
 from accredit.reports.run_directory import RunDirectory
 from accredit.session import Session, resume_training, start_training
@@ -230,7 +233,49 @@ def test_a_second_resume_cannot_touch_a_live_run(folder):
     assert run.metrics() == before
 
 
-def test_the_best_checkpoint_is_one_that_exists(folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("scores", "every", "kept"),
+    [
+        ([0.0, 0.9, 0.5, 0.4, 0.1], 2, [1, 4]),
+        ([0.9, 0.1, 0.2, 0.3, 0.1], 4, [3, 4]),
+        ([0.0, 0.5, 0.5, 0.5, 0.4], 0, [1, 4]),
+        ([0.0, 0.1, 0.2, 0.3, 0.4], 0, [4]),
+        ([0.0, None, 0.2, None, None], 0, [2, 4]),
+        ([0.0, None, None, None, None], 2, [4]),
+    ],
+)
+def test_the_best_checkpoint_is_kept_wherever_evaluations_fall(
+    tmp_path, monkeypatch, scores, every, kept
+):
+    def evaluated(_):
+        score = scores[len(run.evaluations())]
+        row = {} if score is None else {"eval/mean": score}
+        return SimpleNamespace(metrics=lambda: row), Cost()
+
+    monkeypatch.setattr("accredit.session.evaluate", evaluated)
+    monkeypatch.setattr(Session, "_write", lambda *_: None)
+    monkeypatch.setattr(Session, "stepped", lambda *_: None)
+    run = RunDirectory(tmp_path)
+    checkpoint = SimpleNamespace(keep_last=1)
+    assembly = SimpleNamespace(config=SimpleNamespace(checkpoint=checkpoint))
+    progress = SimpleNamespace(evaluated=lambda _: None)
+    session = Session.__new__(Session)
+    session.__dict__ |= {
+        "assembly": assembly,
+        "config": assembly.config,
+        "run": run,
+        "progress": progress,
+        "trackers": (),
+        "stop_requested": False,
+        "save_requested": False,
+    }
+    plan = Plan(num_steps=4, evaluate_every=1, save_every=every)
+    train(lambda state: (state.advance(Cost()), None), State(), plan, session)
+    names = sorted(path.name for path in run.checkpoints.iterdir())
+    assert names == [f"step-{step:06d}" for step in kept]
+
+
+def test_a_best_evaluation_between_two_saves_is_saved(folder, monkeypatch):
     scores = iter([0.0, 0.9, 0.5, 0.4, 0.1])
     monkeypatch.setattr(
         "accredit.reports.evaluation.EvalResult.metrics",
@@ -244,8 +289,7 @@ def test_the_best_checkpoint_is_one_that_exists(folder, monkeypatch):
     )
     run, _ = start_training(config)
     names = sorted(path.name for path in run.checkpoints.iterdir())
-    # Step 1 scored best, but was not saved; of the saved ones step 2 did.
-    assert names == ["step-000002", "step-000004"]
+    assert names == ["step-000001", "step-000004"]
 
 
 def test_a_resumed_run_may_grow_but_not_become_another(folder):
@@ -257,15 +301,19 @@ def test_a_resumed_run_may_grow_but_not_become_another(folder):
     assert run.recipe()["steps"] == 3
 
 
-def test_other_data_are_noticed_on_resume(folder):
+def test_other_data_are_noticed_on_resume(folder, capsys):
     data = folder / "other.jsonl"
     data.write_text((folder / "rows.jsonl").read_text())
     run, _ = start_training(
         small_config(folder, name="data", steps=2, task={"path": str(data)})
     )
     data.write_text(data.read_text().replace("say", "tell"))
-    with pytest.warns(UserWarning, match="the data set differs"):
-        run, _ = resume_training(run.path, ["--steps", "3"])
+    more = ["--steps", "3"]
+    with pytest.raises(RecipeError, match="got others: the prompts that are trained"):
+        resume_training(run.path, more)
+    capsys.readouterr()
+    run, _ = resume_training(run.path, more, accept_changes=True)
+    assert "before step 3: the prompts that are trained on" in capsys.readouterr().out
     first = next(run.rollouts(1))["prompt"], next(run.rollouts(2))["prompt"]
     assert all("say" in prompt for prompt in first)
     assert [row["step"] for row in run.metrics()] == [1, 2, 3]

@@ -3,8 +3,9 @@
 The one place that knows which class stands behind which name.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -58,6 +59,8 @@ class Assembly:
     """Token ids as text, special tokens kept."""
     read: Callable[[Sequence[Sequence[int]]], list[str]]
     """Completions as the text that is verified."""
+    from_python: frozenset[str] = frozenset()
+    """Parts that came as arguments, not from the recipe: `algorithm`, `task`."""
 
     @property
     def plan(self) -> str:
@@ -75,22 +78,35 @@ class Assembly:
         self.task.verifier.close()
 
 
-def assemble(config: RunConfig, folders: Mapping[str, str] | None = None) -> Assembly:
+def assemble(
+    config: RunConfig,
+    folders: Mapping[str, str] | None = None,
+    *,
+    algorithm: Advancing | None = None,
+    task: Task | None = None,
+) -> Assembly:
     """Builds a run from its recipe.
 
-    `folders` has the judges of a run that goes on; none looks for them anew.
+    Args:
+        config: The recipe.
+        folders: The judges of a run that goes on; None looks for them anew.
+        algorithm: Takes the place of the recipe's.
+        task: Takes the place of the recipe's; closed with the run.
 
     Raises:
         ValueError: the model, the data or their combination cannot work.
     """
+    given = {"algorithm": algorithm, "task": task}
+    names = frozenset(name for name, part in given.items() if part is not None)
     if folders is None:
         folders = judge_folders(config)
-    task = build_task(config.task)
+    task = task or build_task(config.task)
     try:
-        return assembled(config, task, folders)
+        built = assembled(config, task, folders)
     except BaseException:
         task.verifier.close()
         raise
+    return replace(built, algorithm=algorithm or built.algorithm, from_python=names)
 
 
 def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Assembly:
@@ -196,7 +212,17 @@ def reload(config: RunConfig, device: str) -> Any:
 
 
 def set_threads(wanted: int | None, model: Any) -> None:
-    """The recipe's number of threads, else one for a tiny model."""
+    """The recipe's number of threads, else one for a tiny model.
+
+    Raises:
+        ValueError: this machine would not give so many.
+    """
+    most = max(16, 4 * (os.cpu_count() or 1))
+    if wanted is not None and wanted > most:
+        raise ValueError(
+            f"threads must be at most {most} on this machine, got {wanted}; leave it "
+            "out for a number that suits"
+        )
     if wanted is None and sum(p.numel() for p in model.parameters()) < TINY:
         wanted = 1
     if wanted is not None:

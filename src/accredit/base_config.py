@@ -4,9 +4,16 @@ import difflib
 import re
 from collections.abc import Sequence
 from types import NoneType
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    model_validator,
+)
+
+from accredit.text import shortened
 
 
 class BaseConfig(BaseModel):
@@ -21,8 +28,11 @@ class BaseConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _none_is_a_word(cls, content: Any) -> Any:
-        """TOML has no none: the word stands for it where a key may be none."""
+    def _as_written(cls, content: Any) -> Any:
+        """TOML has no none: the word stands for it where a key may be none.
+
+        Otherwise nothing stands for something else, as text for a number.
+        """
         if not isinstance(content, dict):
             return content
         optional = {
@@ -30,10 +40,46 @@ class BaseConfig(BaseModel):
             for key, field in cls.model_fields.items()
             if NoneType in get_args(field.annotation)
         }
-        return {
+        meant = {
             key: None if key in optional and is_none(value) else value
             for key, value in content.items()
         }
+        return meant | {
+            key: as_meant(meant[key], leaves(field.annotation))
+            for key, field in cls.model_fields.items()
+            if meant.get(key) is not None
+        }
+
+
+def leaves(annotation: Any) -> set[Any]:
+    """The plain types and the words that an annotation is made of."""
+    if get_origin(annotation) is Literal:
+        return set(get_args(annotation))
+    inner = get_args(annotation)
+    return set().union(*map(leaves, inner)) if inner else {annotation}
+
+
+class NotMeant:
+    """A value that pydantic would turn into another kind; shown as what it is."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def as_meant(value: Any, kinds: set[Any]) -> Any:
+    """The value, made unreadable where text or true stands for a number.
+
+    Nor does a number or a word stand for true.
+    """
+    if isinstance(value, list | tuple):
+        return [as_meant(part, kinds) for part in value]
+    numeric = bool(kinds & {int, float})
+    text_or_truth = isinstance(value, str | bool) and not kinds & {type(value), value}
+    no_truth = bool in kinds and not numeric and not isinstance(value, bool)
+    return NotMeant(value) if (numeric and text_or_truth) or no_truth else value
 
 
 def is_none(value: object) -> bool:
@@ -57,8 +103,8 @@ def require_used(config: BaseModel, keys: Sequence[str], used: bool, by: str) ->
         default = type(config).model_fields[key].default
         if not used and getattr(config, key) != default:
             raise ValueError(
-                f"{key} is read by {by} only, got {getattr(config, key)} without it; "
-                "leave it out"
+                f"{key} is read by {by} only, got {shortened(getattr(config, key))} "
+                "without it; leave it out"
             )
 
 
@@ -73,8 +119,8 @@ def require_placeholders(key: str, template: str) -> None:
     """
     if template and "{prompt}" not in template:
         raise ValueError(
-            f"{key} must hold {{prompt}}, where the problem goes, got {template!r}; "
-            "e.g. '{prompt} Answer: {answer}'"
+            f"{key} must hold {{prompt}}, where the problem goes, got "
+            f"{shortened(template)}; e.g. '{{prompt}} Answer: {{answer}}'"
         )
     for name in re.findall(r"\{[a-z]+\}", template):
         meant = difflib.get_close_matches(name, PLACEHOLDERS, n=1, cutoff=0.7)

@@ -3,17 +3,26 @@
 Heavy imports live inside the commands, so that help and mistakes are instant.
 """
 
+import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, fields
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Annotated, Any, Union, cast
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, Positional, arg, subcommand
 
+from accredit.screen import fault_line, guarded_streams, say
+from accredit.text import printable, within
+
 DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 130
+LINE = 400
+"""Characters that a mistake is told in, at most."""
 DESCRIPTION = """\
 Reinforcement learning of language models with critics that are measured.
 
@@ -41,12 +50,16 @@ class Train:
     dry_run: Annotated[bool, FlagCreatePairsOff] = False
     """Tries all that a run would refuse (data, gold answers, reward function, model,
     critic), prints the recipe resolved, and samples nothing."""
+    accept_changes: Annotated[bool, FlagCreatePairsOff] = False
+    """Resumes although data, reward function or parts are not what they were."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
         from accredit.commands import train
 
-        return train(self.recipe, self.resume, self.dry_run, overrides)
+        return train(
+            self.recipe, self.resume, self.dry_run, overrides, self.accept_changes
+        )
 
 
 @dataclass(frozen=True)
@@ -254,23 +267,60 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point; exits with the command's code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     quiet_libraries()
+    with guarded_streams() as output, warnings.catch_warnings():
+        warnings.showwarning = warned
+        code = called(words)
+        output.flush()
+        lost = fault_line(output)
+        if lost:
+            say(f"accredit: {lost}", error=True)
+        if lost and code == DONE and words[0] != "train":
+            code = FAILED  # Printing is all that the other commands are for.
+    sys.exit(code)
+
+
+def warned(message: Warning | str, *where: object) -> None:
+    """A library's warning as one line, without the place in its source."""
+    say(f"warning: {within(printable(str(message)), LINE)}", error=True)
+
+
+def called(words: Sequence[str]) -> int:
+    """The exit code of the command that the words ask for."""
     if words == ["--version"]:
         from accredit import __version__
 
-        print(f"accredit {__version__}")
-        sys.exit(DONE)
+        say(f"accredit {__version__}")
+        return DONE
     if words and words[0] not in (*NAMES, "-h", "--help"):
-        print(f"accredit: {unknown_command(words[0])}", file=sys.stderr)
-        sys.exit(MISTAKE)
+        say(f"accredit: {unknown_command(words[0])}", error=True)
+        return MISTAKE
     own, overrides = separated(words)
-    command, strangers = tyro.cli(
-        cast(Any, Command),
-        prog="accredit",
-        description=DESCRIPTION,
-        args=own,
-        return_unknown_args=True,
-    )
-    sys.exit(guarded(lambda: command([*overrides, *strangers])))
+    told = io.StringIO()
+    try:
+        with redirect_stderr(told):
+            command, strangers = tyro.cli(
+                cast(Any, Command),
+                prog="accredit",
+                description=DESCRIPTION,
+                args=own,
+                return_unknown_args=True,
+            )
+    except SystemExit as end:
+        if told.getvalue():
+            say(f"accredit: {told_in_one_line(told.getvalue())}", error=True)
+        return int(end.code or DONE)
+    return guarded(lambda: command([*overrides, *strangers]))
+
+
+def told_in_one_line(box: str) -> str:
+    """What tyro says of a mistake, out of its box and without the help below it."""
+
+    def is_rule(row: str) -> bool:
+        return not row.strip("─-")
+
+    rows = [line.strip("│ ") for line in box.splitlines()[1:]]
+    said = " ".join(takewhile(lambda r: not is_rule(r), dropwhile(is_rule, rows)))
+    return f"{said.rstrip('.') or box.strip()}; see accredit --help"
 
 
 def unknown_command(word: str) -> str:
@@ -321,20 +371,18 @@ def guarded(command: Callable[[], int]) -> int:
     try:
         return command()
     except KeyboardInterrupt:
-        print("accredit: interrupted", file=sys.stderr)
+        say("accredit: interrupted", error=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - held until the exit
-        return DONE
     except (ValueError, OSError, ModuleNotFoundError) as error:
         if os.environ.get("ACCREDIT_TRACEBACK"):
             raise
-        print(f"accredit: {error}", file=sys.stderr)
+        say(f"accredit: {within(printable(str(error)), LINE)}", error=True)
         return MISTAKE
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         if os.environ.get("ACCREDIT_TRACEBACK"):
             raise
-        print(f"accredit: the run failed: {error}", file=sys.stderr)
+        reason = within(printable(str(error)) or "out of memory", LINE)
+        say(f"accredit: the run failed: {reason}", error=True)
         return FAILED
 
 
@@ -344,3 +392,7 @@ def quiet_libraries() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,7 @@ from accredit.config import (
     nearest,
     union_members,
 )
+from accredit.screen import console, say
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,7 +21,11 @@ DONE, FAILED, INTERRUPTED = 0, 1, 130
 
 
 def train(
-    recipe: Path | None, resume: Path | None, dry_run: bool, overrides: Sequence[str]
+    recipe: Path | None,
+    resume: Path | None,
+    dry_run: bool,
+    overrides: Sequence[str],
+    accept_changes: bool = False,
 ) -> int:
     """Trains from a recipe, or resumes a run."""
     if (recipe is None) == (resume is None):
@@ -32,6 +37,8 @@ def train(
         raise RecipeError("--dry-run needs a recipe, got --resume")
     from accredit.command.recipes import recipe_path
 
+    if accept_changes and resume is None:
+        raise RecipeError("--accept-changes goes with --resume, got a recipe")
     config = None if recipe is None else load_recipe(recipe_path(recipe), overrides)
     if config is not None and dry_run:
         from accredit.command.dry_run import dry_run as tried
@@ -43,11 +50,13 @@ def train(
         run, finished = start_training(config)
     else:
         assert resume is not None
-        run, finished = resume_training(resume, overrides)
-    print(f"report: {run.report}")
+        run, finished = resume_training(
+            resume, overrides, accept_changes=accept_changes
+        )
+    say(f"report: {run.report}")
     if finished:
         return DONE
-    print(f"stopped; continue with: accredit train --resume {run.path}")
+    say(f"stopped; continue with: accredit train --resume {run.path}")
     return INTERRUPTED
 
 
@@ -102,10 +111,13 @@ def report(runs: Sequence[Path], overrides: Sequence[str]) -> int:
     for path in runs:
         run = RunDirectory(path)
         if not run.exists:
-            raise RecipeError(f"report needs the folder of a run, got {path}")
+            held = "no recipe.json there" if path.is_dir() else "no folder there"
+            raise RecipeError(f"report needs the folder of a run, got {path}: {held}")
+        for line in run.odd_rows():
+            print(f"warning: {line}")
         page = write_report(run)
         console().print(final_table(run.metrics(), run.evaluations()))
-        print(f"report: {page}")
+        say(f"report: {page}")
     return DONE
 
 
@@ -150,7 +162,7 @@ def calibrate(
         return DONE
     console().print(calibration_tables(found, seed))
     if plot is not None:
-        print(f"plot: {plot}")
+        say(f"plot: {plot}")
     return DONE
 
 
@@ -183,24 +195,24 @@ def lab(
         console().print(result_table(found, trees))
         console().print(magnitude_table(magnitudes(seed)))
         for picture in pictures:
-            print(f"plot: {picture}")
-        print(f"{sum(result.ok for result in found)} of {len(found)} hold")
+            say(f"plot: {picture}")
+        say(f"{sum(result.ok for result in found)} of {len(found)} hold")
     return DONE if all(result.ok for result in found) else FAILED
 
 
 def doctor(overrides: Sequence[str]) -> int:
     """Prints what this machine has, and whether the packaged model works on it."""
     refuse(overrides)
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     from accredit.checkup import checks
 
     table = Table("check", "", "found", box=None)
     results = list(checks())
+    marks = {True: ("ok", "green"), False: ("no", "red"), None: ("-", "dim")}
     for check in results:
-        mark = {True: "[green]ok[/green]", False: "[red]no[/red]", None: "[dim]-[/dim]"}
-        table.add_row(check.name, mark[check.ok], escape(check.found))
+        table.add_row(check.name, Text(*marks[check.ok]), check.found)
     console().print(table)
     return FAILED if any(check.ok is False for check in results) else DONE
 
@@ -242,10 +254,3 @@ def score_table(row: dict[str, Any], title: str) -> "Table":
         shown = f"{value:.3f}" if isinstance(value, float) else str(value)
         table.add_row(key.removeprefix("eval/"), shown, interval)
     return table
-
-
-def console() -> Any:
-    """Standard output with colours where it is a terminal."""
-    from rich.console import Console
-
-    return Console()

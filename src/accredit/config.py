@@ -4,20 +4,29 @@ Recipes are TOML files; the command line overrides them by dotted names. An unkn
 is an error that names the nearest known one.
 """
 
-import difflib
-import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from accredit.algorithms.configs import AlgorithmConfig, GRPOConfig
 from accredit.base_config import BaseConfig, TemplateArguments
 from accredit.critics.configs import ValueHeadConfig
-from accredit.overrides import RecipeError, with_overrides
+from accredit.named_files import small_file
+from accredit.overrides import (
+    RecipeError,
+    read_json,
+    read_toml,
+    require_plain,
+    with_overrides,
+)
+from accredit.recipe_faults import choices_of as choices_of
+from accredit.recipe_faults import explained
+from accredit.recipe_faults import nearest as nearest
+from accredit.recipe_faults import union_members as union_members
 from accredit.tasks.configs import TaskConfig, WalkConfig
+from accredit.text import shortened
 
 Positive = Annotated[int, Field(ge=1)]
 
@@ -43,7 +52,8 @@ class SamplingConfig(BaseConfig):
     scores the whole distribution: below 1, algorithms with ratios to the engine are
     refused, and others learn with ratios of the whole."""
     top_k: Annotated[int, Field(ge=0)] = 0
-    """Samples from this many likeliest tokens; 0 takes all. Refused where `top_p` is."""
+    """Samples from this many likeliest tokens; 0 takes all. It is refused where `top_p`
+    is."""
     max_new_tokens: Positive | None = None
     """Limits a completion, in tokens; none takes the task's own limit."""
     max_prompt_tokens: Positive = 1024
@@ -127,7 +137,9 @@ class CheckpointConfig(BaseConfig):
 class RunConfig(BaseConfig):
     """A recipe."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")] = "run"
+    name: Annotated[
+        str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)
+    ] = "run"
     """Names the run's folder under `runs_folder`."""
     runs_folder: Path = Path("runs")
     """Names the folder in which runs get a folder each."""
@@ -136,7 +148,7 @@ class RunConfig(BaseConfig):
     steps: Positive = 100
     """Counts the steps of the run: each samples, then learns; in the first ones a
     critic may learn alone."""
-    threads: Positive | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Sets torch's threads; none takes one for a model under 20 million parameters, for
     which more are slower, and torch's own choice beyond."""
     trackers: tuple[Literal["tensorboard", "wandb", "trackio"], ...] = ()
@@ -235,12 +247,10 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
         RecipeError: the file is missing or malformed, or a key or value is not known.
     """
     try:
-        written = path.read_bytes()
-    except OSError as error:
-        raise RecipeError(
-            f"a recipe must be a readable TOML file, got {path}: {error.strerror}"
-        ) from error
-    reads = json.loads if path.suffix == ".json" else tomllib.loads
+        written = small_file(path, "a recipe")
+    except ValueError as error:
+        raise RecipeError(str(error)) from error
+    reads = read_json if path.suffix == ".json" else read_toml
     try:
         content = reads(written.decode("utf-8-sig"))
     except ValueError as error:
@@ -248,7 +258,9 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
             f"{path} must be TOML in UTF-8, or JSON if so named, got: {error}"
         ) from error
     if not isinstance(content, dict):
-        raise RecipeError(f"{path} must hold keys and sections, got {content!r}")
+        raise RecipeError(
+            f"{path} must hold keys and sections, got {shortened(content)}"
+        )
     return recipe_from(with_overrides(content, overrides), str(path))
 
 
@@ -258,137 +270,8 @@ def recipe_from(content: Mapping[str, Any], source: str) -> RunConfig:
     Raises:
         RecipeError: what is wrong first, in one line.
     """
+    require_plain(content, source)
     try:
         return RunConfig.model_validate(content)
     except ValidationError as error:
-        raise RecipeError(f"{source}: {explained(error)}") from error
-
-
-def explained(error: ValidationError) -> str:
-    """The first fault, and how many more there are, in one line."""
-    first, *others = error.errors()
-    more = f" (and {len(others)} more)" if others else ""
-    return fault_line(first) + more
-
-
-def fault_line(fault: Any) -> str:
-    """What must hold of a key, and what arrived."""
-    place = ".".join(map(str, dotted(fault["loc"])))
-    kind, arrived = fault["type"], fault["input"]
-    context = fault.get("ctx", {})
-    if kind == "value_error":
-        return str(context["error"])
-    if kind == "extra_forbidden":
-        return f"{place} is not a key" + nearest_key(fault["loc"])
-    if kind == "union_tag_invalid":
-        names = str(context["expected_tags"]).replace("'", "").split(", ")
-        tag = str(context["tag"])
-        tagged_by = str(context["discriminator"]).strip("'")
-        return f"{place}.{tagged_by} {tag!r} is unknown" + nearest(tag, names)
-    if kind == "union_tag_not_found":
-        return f"{place} needs a name, got a section without one"
-    if kind == "missing":
-        return f"{place} must be given, got a section without it"
-    return f"{place} must {demand(kind, fault['msg'])}, got {arrived!r}"
-
-
-def demand(kind: str, message: str) -> str:
-    """What pydantic asks for, as the end of a sentence about a key."""
-    plain = {
-        "model_type": "be a section of keys",
-        "model_attributes_type": "be a section of keys",
-        "tuple_type": "be a list",
-        "string_pattern_mismatch": (
-            "consist of letters, digits, '.', '_' and '-', and begin with one of the "
-            "first two"
-        ),
-    }
-    asked = message.partition(" should ")[2]
-    if kind.endswith("_parsing") or kind == "int_from_float":
-        asked = asked.partition(",")[0]
-    return plain.get(kind, asked)
-
-
-def nearest_key(location: Sequence[int | str]) -> str:
-    """What to say after an unknown key: the like of it, here or in another section."""
-    *sections, key = location
-    name = str(key)
-    known = known_keys(RunConfig, sections)
-    homes = [
-        f"{section}.{name}"
-        for section in RunConfig.model_fields
-        if section not in map(str, sections) and name in section_keys(section)
-    ]
-    if homes and not difflib.get_close_matches(name, known, n=1, cutoff=0.8):
-        return f"; did you mean {homes[0]}?"
-    return nearest(name, known)
-
-
-def section_keys(name: str) -> list[str]:
-    """Keys that a section of the recipe may have; none where it is a single key."""
-    field = RunConfig.model_fields[name]
-    inner: Any = field.annotation
-    members = union_members(field) if field.discriminator else [inner]
-    sections = [m for m in members if isinstance(m, type) and issubclass(m, BaseModel)]
-    return [key for section in sections for key in section.model_fields]
-
-
-def nearest(name: str, known: Sequence[str]) -> str:
-    """`; did you mean X? (known: ...)`."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return f"{hint} (known: {', '.join(sorted(known))})"
-
-
-def dotted(location: Sequence[int | str]) -> list[int | str]:
-    """A location as a user writes it: without the tag of a union."""
-    shown: list[int | str] = []
-    fields: dict[str, Any] = dict(RunConfig.model_fields)
-    choices: dict[str, type[BaseModel]] = {}
-    for i, part in enumerate(location):
-        if part in choices:
-            fields, choices = dict(choices[str(part)].model_fields), {}
-            if i < len(location) - 1:
-                continue
-        shown.append(part)
-        field = fields.get(str(part))
-        if field is not None:
-            choices = choices_of(field)
-            fields = section_fields(field)
-    return shown
-
-
-def known_keys(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
-    """Names that may stand at a location."""
-    fields = model.model_fields
-    if not location:
-        return list(fields)
-    field = fields[str(location[0])]
-    if field.discriminator:
-        return known_keys(choices_of(field)[str(location[1])], location[2:])
-    inner = field.annotation
-    assert isinstance(inner, type) and issubclass(inner, BaseModel)
-    return known_keys(inner, location[1:])
-
-
-def union_members(field: Any) -> list[type[BaseModel]]:
-    """The classes a field with a discriminator chooses from."""
-    return list(field.annotation.__args__)
-
-
-def choices_of(field: Any) -> dict[str, type[BaseModel]]:
-    """By its name, or kind, each section that a field may be; none where it is one."""
-    if not field.discriminator:
-        return {}
-    return {
-        member.model_fields[field.discriminator].default: member
-        for member in union_members(field)
-    }
-
-
-def section_fields(field: Any) -> dict[str, Any]:
-    """Fields of the section that a key is; none of a plain key or a choice."""
-    inner = field.annotation
-    if isinstance(inner, type) and issubclass(inner, BaseModel):
-        return dict(inner.model_fields)
-    return {}
+        raise RecipeError(f"{source}: {explained(error, RunConfig)}") from error

@@ -31,6 +31,7 @@ from accredit.engines.models import (
     model_folder,
     require_same_vocabulary,
 )
+from accredit.files import require_plain, write_whole
 from accredit.folders import CRITIC_FOLDER
 from accredit.functional.flops import ModelShape
 from accredit.learner.checkpoint import fingerprint
@@ -78,7 +79,7 @@ def record_judges(run: Path, folders: Mapping[str, str]) -> None:
         for key, folder in folders.items()
     }
     content = json.dumps({"schema": SCHEMA, "judges": judges}, indent=1)
-    (run / SOURCES_FILE).write_text(content, encoding="utf-8")
+    write_whole(run / SOURCES_FILE, content.encode())
 
 
 def recorded_folders(
@@ -110,11 +111,12 @@ def recorded_folder(key: str, run: Path) -> str:
         ValueError: nothing is recorded, or the weights there are not those.
     """
     file = run / SOURCES_FILE
+    require_plain(file)
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         source = content["judges"][key]
-        folder, weights = str(source["folder"]), source["weights"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        folder, weights = str(source["folder"]), str(source["weights"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ValueError(
             f"{file} must say which {key} the run began with, got no such line; "
             "restore the file, or start a new run"

@@ -221,6 +221,11 @@ class Learner(Protocol):
     version: int
     model: Any
 
+    @property
+    def num_consecutive_skips(self) -> int:
+        """Optimizer steps in a row that were left out as not finite."""
+        ...
+
     def logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]: ...
 
     def reference_logprobs(self, batch: Batch) -> Float[Tensor, "rollout token"]: ...

@@ -4,15 +4,14 @@ Ties the loop to the run's folder, to the screen and to trackers. What is writte
 is what a resumed run must reproduce.
 """
 
-import json
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from accredit.algorithms.build import Advancing
 from accredit.assembly import Assembly, assemble
 from accredit.config import RecipeError, RunConfig, recipe_from, with_overrides
 from accredit.critics.build import opening_of, warnings_of
@@ -27,29 +26,39 @@ from accredit.judges import (
 from accredit.learner.checkpoint import (
     checkpoint_step,
     checkpoints,
-    latest_checkpoint,
-    load_state,
     prune_checkpoints,
     save_checkpoint,
 )
-from accredit.loops.synchronous import Plan, is_due, train
+from accredit.loops.synchronous import Plan, failing, is_due, train
+from accredit.origins import (
+    DATA_FILE,
+    data_json,
+    record_parts,
+    require_same_parts,
+)
 from accredit.positions import limit_note
 from accredit.prefix_critics import opening_of_prompted
 from accredit.records import Cost, Record, State
 from accredit.reports.alarms import PATIENCE, Watch
 from accredit.reports.environment import environment
 from accredit.reports.evaluation import EvalResult, evaluation, selection_score
-from accredit.reports.metrics import last_fault, num_judged, step_metrics
-from accredit.reports.page import write_report
+from accredit.reports.metrics import (
+    has_counts,
+    last_fault,
+    num_judged,
+    step_metrics,
+)
 from accredit.reports.progress import TrainingProgress, final_table
 from accredit.reports.rollouts import rollout_rows
 from accredit.reports.run_directory import RunDirectory
 from accredit.reports.trackers import Guarded, open_tracker, require_tracker
+from accredit.resuming import checkpoint_to_resume, require_resumable, restored
+from accredit.run_folder import begun, free_folder, interruptible, write_report_of
+from accredit.tasks.build import Task
 from accredit.tasks.trials import tried
 from accredit.types import Sampling
 from accredit.world import rollout_cost
 
-DATA_FILE = "data.json"
 RESUMABLE_KEYS = ("steps", "threads", "trackers", "engine", "checkpoint")
 """Sections of a recipe that a resumed run may change without becoming another run."""
 
@@ -74,10 +83,12 @@ class Session:
         self.progress = progress
         self.trackers = trackers
         self.stop_requested = False
+        self.save_requested = False
         self.last_save_fault = ""
         """Why the newest save failed; empty where it stands."""
-        self.watch = Watch([*run.metrics(), *run.evaluations()])
-        self.history = run.metrics()[-10 * PATIENCE :]
+        known = [row for row in run.metrics() if has_counts(row)]
+        self.history = known[-10 * PATIENCE :]
+        self.watch = Watch([*known, *run.evaluations()])
 
     def evaluated(self, state: State) -> State:
         """Evaluates the policy as it is, writes it down and charges its cost."""
@@ -94,6 +105,7 @@ class Session:
         self.progress.evaluated(row)
         self.progress.alarm(self.watch.heard(row))
         self._track(row, state.step)
+        self.save_requested = self._best_of(self._scores()) == state.step
         return state
 
     def stepped(self, state: State, record: Record) -> None:
@@ -102,6 +114,7 @@ class Session:
         Raises:
             TooManyInvalid: several steps in a row had hardly a valid reward.
         """
+        self.save_requested = False
         row = step_metrics(
             record,
             state,
@@ -125,15 +138,18 @@ class Session:
 
     def save(self, state: State) -> None:
         """Saves everything a resumed run needs; a full disk is told, not fatal yet."""
+        self.run.require_in_place()
         root = self.run.checkpoints
         keep_last = self.config.checkpoint.keep_last
         self.last_save_fault = ""
         try:
             save_checkpoint(root, state.step, self._write, state)
+            saved = {checkpoint_step(folder) for folder in checkpoints(root)}
+            scores = {step: s for step, s in self._scores().items() if step in saved}
+            best = self._best_of(scores)
             # Behind steps that were not finite lies the last good one: it stays.
-            learner = self.assembly.world.learner
-            if not getattr(learner, "num_consecutive_skips", 0):
-                prune_checkpoints(root, keep_last, self._best_step())
+            if not self.assembly.world.learner.num_consecutive_skips:
+                prune_checkpoints(root, keep_last, [] if best is None else [best])
         except OSError as error:
             self.last_save_fault = str(error)
             self.progress.warn([f"{error}; the run goes on without it"])
@@ -151,21 +167,20 @@ class Session:
             self.assembly.tokenizer.save_pretrained(folder / MODEL_FOLDER)
             if self.assembly.critic is not None:
                 self.assembly.critic.save(folder / CRITIC_FOLDER)
-        fingerprint = self.assembly.world.problems.fingerprint
-        content = json.dumps({"fingerprint": fingerprint})
-        (folder / DATA_FILE).write_text(content, encoding="utf-8")
+        (folder / DATA_FILE).write_text(data_json(self.assembly), encoding="utf-8")
 
-    def _best_step(self) -> list[int]:
-        saved = {
-            checkpoint_step(folder) for folder in checkpoints(self.run.checkpoints)
-        }
-        scores = {
+    def _scores(self) -> dict[int, float]:
+        """Every evaluation after a step; the start has no checkpoint of its own."""
+        return {
             row["step"]: score
             for row in self.run.evaluations()
-            if row["step"] in saved and (score := selection_score(row)) is not None
+            if row["step"] > 0 and (score := selection_score(row)) is not None
         }
-        best = max(scores, key=lambda step: scores[step], default=None)
-        return [] if best is None else [best]
+
+    @staticmethod
+    def _best_of(scores: Mapping[int, float]) -> int | None:
+        """The step of the first of the highest scores."""
+        return max(scores, key=lambda step: (scores[step], -step), default=None)
 
     def _track(self, row: dict[str, Any], step: int) -> None:
         for tracker in self.trackers:
@@ -204,44 +219,62 @@ def evaluate(assembly: Assembly) -> tuple[EvalResult, Cost]:
     )
 
 
-def start_training(config: RunConfig) -> tuple[RunDirectory, bool]:
+def start_training(
+    config: RunConfig,
+    *,
+    algorithm: Advancing | None = None,
+    task: Task | None = None,
+) -> tuple[RunDirectory, bool]:
     """A new run in a folder of its own; returns it and whether it was finished.
 
     A name that is taken gets a number: `walk-grpo-2` beside `walk-grpo`.
 
+    Args:
+        config: The recipe.
+        algorithm: Takes the place of the recipe's. It is to be given again when the run
+            is resumed.
+        task: Takes the place of the recipe's, likewise.
+
     Raises:
-        ValueError: the recipe cannot be built.
+        ValueError: the recipe cannot be built, or its folder not be written.
     """
     for name in config.trackers:
         require_tracker(name)
-    with closing(assemble(config)) as assembly:
+    run = RunDirectory(free_folder(config.runs_folder / config.name))
+    with (
+        begun(run),
+        closing(assemble(config, algorithm=algorithm, task=task)) as assembly,
+    ):
+        # Before the recipe, which makes the folder a run that can be resumed.
+        record_judges(run.path, assembly.folders)
+        record_parts(run.path, assembly)
         told = tried(assembly.task, config.seed)
-        run = RunDirectory(free_folder(config.runs_folder / config.name))
-        with run.lock():
-            # Before the recipe, which makes the folder a run that can be resumed.
-            record_judges(run.path, assembly.folders)
-            run.start(config.model_dump(mode="json"), environment())
-            return run, carry_on(assembly, run, State(), told)
+        run.start(config.model_dump(mode="json"), environment())
+        return run, carry_on(assembly, run, State(), told)
 
 
-def free_folder(wanted: Path) -> Path:
-    """The folder itself if it holds no run yet, else the first numbered one."""
-    folder, number = wanted, 2
-    while RunDirectory(folder).exists:
-        folder = wanted.with_name(f"{wanted.name}-{number}")
-        number += 1
-    return folder
-
-
-def resume_training(path: Path, overrides: Sequence[str]) -> tuple[RunDirectory, bool]:
+def resume_training(
+    path: Path,
+    overrides: Sequence[str],
+    *,
+    algorithm: Advancing | None = None,
+    task: Task | None = None,
+    accept_changes: bool = False,
+) -> tuple[RunDirectory, bool]:
     """A run from its newest whole checkpoint, or from its start where it has none.
 
+    Args:
+        path: Folder of the run.
+        overrides: Keys of its recipe to change.
+        algorithm: As it was given to `start_training`.
+        task: Likewise.
+        accept_changes: Goes on where data, reward function or parts have changed; what
+            did is said.
+
     Raises:
-        RecipeError: there is no run, or an override would make it another run.
+        RecipeError: there is no run, or it would become another.
     """
-    run = RunDirectory(path)
-    if not run.exists:
-        raise RecipeError(f"--resume needs the folder of a run, got {path}")
+    run = require_resumable(path)
     recipe = with_overrides(run.recipe(), overrides)
     for key, value in run.recipe().items():
         if recipe[key] != value and key not in RESUMABLE_KEYS:
@@ -253,54 +286,26 @@ def resume_training(path: Path, overrides: Sequence[str]) -> tuple[RunDirectory,
     with run.lock():
         checkpoint = checkpoint_to_resume(run)
         folders = recorded_folders(config, run.path, checkpoint)
-        with closing(assemble(config, folders)) as assembly:
-            state = restored(assembly, run, checkpoint)
+        with closing(
+            assemble(config, folders, algorithm=algorithm, task=task)
+        ) as assembly:
+            require_same_parts(run.path, assembly, accept_changes)
+            begin = restored(assembly, run, checkpoint, accept_changes)
+            record_parts(run.path, assembly)
             run.rewrite_recipe(assembly.config.model_dump(mode="json"))
-            return run, carry_on(assembly, run, state)
-
-
-def checkpoint_to_resume(run: RunDirectory) -> Path | None:
-    """The newest whole checkpoint; None where the run saved none yet.
-
-    Raises:
-        RecipeError: there are checkpoints, and none of them is whole.
-    """
-    checkpoint = latest_checkpoint(run.checkpoints)
-    if checkpoint is None and checkpoints(run.checkpoints):
-        raise RecipeError(
-            "a run must have a whole checkpoint to go on from, got none but torn ones "
-            f"in {run.checkpoints}; restore their files, or delete that folder to "
-            "begin the run anew"
-        )
-    return checkpoint
-
-
-def restored(assembly: Assembly, run: RunDirectory, checkpoint: Path | None) -> State:
-    """The state of a checkpoint, loaded; rows after it are dropped."""
-    state = State()
-    if checkpoint is not None:
-        state = load_state(checkpoint)
-        assembly.world.learner.load(checkpoint)
-        if assembly.critic is not None:
-            assembly.critic.load(checkpoint / CRITIC_FOLDER)
-        saved = json.loads((checkpoint / DATA_FILE).read_text(encoding="utf-8"))
-        start = assembly.world.problems.resumed_start(
-            state.num_drawn, saved["fingerprint"]
-        )
-        state = replace(state, num_drawn=start)
-    run.truncate(state.step if checkpoint is not None else -1)
-    return state
+            return run, carry_on(assembly, run, begin.state, begin.lines)
 
 
 def carry_on(
-    assembly: Assembly, run: RunDirectory, state: State, told: Sequence[str] = ()
+    assembly: Assembly, run: RunDirectory, state: State, lines: Sequence[str] = ()
 ) -> bool:
     """Trains from `state` to the end and reports; False where it was stopped.
 
-    `told` is what to say first.
+    Args:
+        lines: To be said before anything is trained.
 
     Raises:
-        RuntimeError: the last checkpoint could not be written.
+        RuntimeError: the last checkpoint or the report could not be written.
     """
     config, world = assembly.config, assembly.world
     world.engine.load(world.learner.model, world.learner.version)
@@ -319,7 +324,7 @@ def carry_on(
         if TEACHER in assembly.folders:
             line = f"teacher: {assembly.folders[TEACHER]}"
             progress.console.print(line, soft_wrap=True)
-        progress.warn([*told, *opening_warnings(assembly)])
+        progress.warn([*lines, *opening_warnings(assembly)])
         trackers = [
             open_tracker(name, run.path, run.recipe(), state.step)
             for name in config.trackers
@@ -327,12 +332,13 @@ def carry_on(
         for tracker in trackers:
             stack.callback(tracker.close)
         session = Session(assembly, run, progress, trackers)
-        stack.enter_context(interruptible(session))
+        stack.enter_context(interruptible(session.request_stop))
+        stack.enter_context(failing())
         algorithm = assembly.algorithm
         state = train(
             lambda state: algorithm.advance(state, world), state, plan, session
         )
-    write_report(run)
+    write_report_of(run, progress)
     progress.console.print(final_table(run.metrics(), run.evaluations()))
     if session.last_save_fault:
         raise RuntimeError(
@@ -379,6 +385,9 @@ def opening_warnings(assembly: Assembly) -> list[str]:
             f"algorithm.critic.warmup_steps = {config.critic.warmup_steps} takes all "
             f"{config.steps} steps: the critic learns alone, the policy stays as it is"
         )
+    weakness = str(getattr(assembly.task.verifier, "weakness", ""))
+    if weakness:
+        lines.append(weakness)
     bad_rows = assembly.task.bad_rows
     if bad_rows:
         first = bad_rows[0]
@@ -387,15 +396,3 @@ def opening_warnings(assembly: Assembly) -> list[str]:
             f"{first.reason}"
         )
     return lines
-
-
-@contextmanager
-def interruptible(session: Session) -> Iterator[None]:
-    """SIGINT and SIGTERM ask the session to stop, while the block runs."""
-    signals = (signal.SIGINT, signal.SIGTERM)
-    previous = [signal.signal(s, session.request_stop) for s in signals]
-    try:
-        yield
-    finally:
-        for number, handler in zip(signals, previous, strict=True):
-            signal.signal(number, handler)

@@ -351,7 +351,7 @@ def test_a_saved_critic_is_loaded_alone(
 def test_what_holds_no_critic_is_refused(
     policy: Policy, folders: dict[str, Path], tmp_path: Path
 ):
-    with pytest.raises(ValueError, match=r"must hold a value head, got .*nowhere with"):
+    with pytest.raises(ValueError, match=r"from a folder, got .*nowhere, where there"):
         load_critic(tmp_path / "nowhere")
     (tmp_path / "file").write_text("no critic")
     for path in (str(tmp_path / "nowhere"), str(tmp_path / "file"), ""):

@@ -18,6 +18,7 @@ class Diary:
         self.saved: State | None = None
         self.stop_after = stop_after
         self.stop_requested = stop_after == 0
+        self.save_requested = False
 
     def evaluated(self, state: State) -> State:
         self.events.append(("evaluate", state.step))

@@ -2,20 +2,20 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+import zstandard
 from synthetic_run import RECIPE, decode, synthetic_record
 
 from accredit.records import Credit
 from accredit.reports.environment import environment
 from accredit.reports.rollouts import rollout_rows
-from accredit.reports.run_directory import (
-    RunDirectory,
-)
+from accredit.reports.run_directory import NotWritten, RunDirectory
 from accredit.text import without_lone_surrogates
 
 
@@ -103,13 +103,53 @@ def test_truncating_to_step_0_starts_over(run):
     assert (run.metrics(), run.evaluations(), run.rollout_steps()) == ([], [], [])
 
 
-def test_damage_inside_a_file_is_named_by_line(run):
-    write_steps(run, 1, 3)
-    path = run.path / "metrics.jsonl"
-    lines = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join([lines[0], b"garbage", *lines[2:]]))
-    with pytest.raises(ValueError, match=r"got b'garbage' in line 2; restore"):
-        run.metrics()
+ODD_LINES = (
+    b"garbage",
+    b"null",
+    b"[1]",
+    b"",
+    b"\xff\xfe",
+    b"{}",
+    b'{"step": "2"}',
+    b'{"step": true}',
+    b'{"step": -1}',
+    b'{"step": 2.0}',
+    b'{"step": null}',
+    b'{"step": 1e400}',
+    b'{"step": 10000000000000}',
+    b'{"step": 2, "reward/mean": "high"}',
+    b'{"step": 2, "reward/mean": [1]}',
+    b'{"step": 2, "reward/mean": 1' + b"0" * 400 + b"}",
+    b"[" * 100_000,
+)
+
+
+@pytest.mark.parametrize("line", ODD_LINES, ids=range(len(ODD_LINES)))
+def test_an_odd_row_is_left_out_and_counted(run, line):
+    write_steps(run, 1, 4)
+    for name in ("metrics.jsonl", "evals.jsonl"):
+        path = run.path / name
+        first, *rest = path.read_bytes().split(b"\n")
+        path.write_bytes(b"\n".join([line, first, line, *rest]))
+    assert [row["step"] for row in run.metrics()] == [1, 2, 3, 4]
+    assert [row["step"] for row in run.evaluations()] == [2, 4]
+    told = run.odd_rows()
+    assert [text[:40] for text in told] == [
+        "2 rows of metrics.jsonl left out, the fi",
+        "2 rows of evals.jsonl left out, the firs",
+    ]
+    assert all("in line 1:" in text for text in told)
+    run.truncate(3)
+    assert run.odd_rows() == []
+    assert [row["step"] for row in run.metrics()] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("number", ["null", "NaN", "Infinity", "-Infinity"])
+def test_a_number_that_is_none_is_not_there(run, number):
+    text = f'{{"step": 1, "reward/mean": {number}, "length/mean": 2.0}}\n'
+    (run.path / "metrics.jsonl").write_text(text)
+    assert run.metrics() == [{"step": 1, "length/mean": 2.0}]
+    assert run.odd_rows() == []
 
 
 def test_a_damaged_recipe_is_named(run):
@@ -119,6 +159,167 @@ def test_a_damaged_recipe_is_named(run):
     (run.path / "recipe.json").write_text("[1]")
     with pytest.raises(ValueError, match="a JSON object, got list"):
         run.recipe()
+
+
+def test_a_rollout_that_is_no_object_is_named(run):
+    run.write_rollouts(1, [{"step": 1}])
+    path = run.path / "rollouts" / "step-000001.jsonl.zst"
+    path.write_bytes(zstandard.compress(b'{"step": 1}\nnull\n'))
+    with pytest.raises(ValueError, match=r"step-000001.*got damage.*b'null'"):
+        list(run.rollouts(1))
+
+
+PLACES = (
+    "recipe.json",
+    "environment.json",
+    "metrics.jsonl",
+    "evals.jsonl",
+    "rollouts",
+    "checkpoints",
+    ".lock",
+    "judges.json",
+    "report.html",
+    "recipe.json.partial",
+    "rollouts/step-000002.jsonl.zst.partial",
+    "rollouts/step-000002.jsonl.zst",
+    "checkpoints/.step-000002.partial",
+    "checkpoints/step-000002",
+)
+
+
+def put(path, kind, target):
+    """A link, a dangling link or a pipe in the place of `path`."""
+    path.parent.mkdir(exist_ok=True)
+    if path.is_dir():
+        path.rmdir()
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(target if kind == "link" else target / "nowhere")
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe"])
+@pytest.mark.parametrize("place", PLACES)
+def test_nothing_is_written_through_a_link(run, tmp_path, place, kind):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "step-000002").mkdir()
+    write_steps(run, 1, 1)
+    put(run.path / place, kind, outside)
+    with (
+        pytest.raises(ValueError, match=f"{place} must be an ordinary file"),
+        run.lock(),
+    ):
+        pass
+    assert [path.name for path in outside.iterdir()] == ["step-000002"]
+
+
+def test_a_link_that_comes_later_is_not_followed(run, tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    with run.lock():
+        for name in ("metrics.jsonl", "evals.jsonl", "recipe.json.partial"):
+            put(run.path / name, "link", outside)
+        put(run.path / "rollouts/step-000001.jsonl.zst.partial", "link", outside)
+        with pytest.raises(ValueError, match=r"metrics\.jsonl must be an ordinary"):
+            run.append_metrics({"step": 1})
+        with pytest.raises(ValueError, match=r"evals\.jsonl must be an ordinary"):
+            run.append_evaluation({"step": 1})
+        with pytest.raises(ValueError, match=r"recipe\.json\.partial must be an ord"):
+            run.rewrite_recipe({})
+        with pytest.raises(ValueError, match=r"zst\.partial must be an ordinary"):
+            run.write_rollouts(1, [])
+    assert outside.read_text() == "precious"
+
+
+def test_leftovers_of_a_kill_go_when_the_run_goes_on(run):
+    write_steps(run, 1, 2)
+    (run.path / "recipe.json.partial").write_text("{")
+    (run.path / "rollouts" / "step-000004.jsonl.zst.partial").write_bytes(b"x")
+    (run.path / "old.partial").mkdir()
+    with run.lock():
+        pass
+    assert sorted(p.name for p in run.path.rglob("*")) == [
+        ".lock",
+        "environment.json",
+        "evals.jsonl",
+        "metrics.jsonl",
+        "recipe.json",
+        "rollouts",
+        "step-000002.jsonl.zst",
+    ]
+
+
+def away(run, tmp_path):
+    run.path.rename(tmp_path / "moved")
+
+
+def gone(run, tmp_path):
+    shutil.rmtree(run.path)
+
+
+def another(run, tmp_path):
+    away(run, tmp_path)
+    run.path.mkdir()
+
+
+@pytest.mark.parametrize("change", [away, gone, another])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda run: run.append_metrics({"step": 1}),
+        lambda run: run.append_evaluation({"step": 1}),
+        lambda run: run.write_rollouts(1, []),
+        lambda run: run.rewrite_recipe({}),
+        lambda run: run.require_in_place(),
+    ],
+)
+def test_a_run_whose_folder_went_away_writes_nowhere(run, tmp_path, change, write):
+    with run.lock():
+        change(run, tmp_path)
+        with pytest.raises(NotWritten, match="must stay while it is trained"):
+            write(run)
+        assert not run.path.exists() or not list(run.path.iterdir())
+
+
+def test_a_full_disk_is_a_failed_run_and_no_mistake(run, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("accredit.reports.run_directory.append_row", full)
+    with pytest.raises(NotWritten, match=r"No space.*accredit train --resume .*run"):
+        run.append_metrics({"step": 1})
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "metrics.jsonl",
+        "checkpoints",
+        "evals.jsonl",
+        "environment.json",
+        "notes.txt",
+        ".hidden",
+    ],
+)
+def test_a_folder_that_lost_its_recipe_is_not_taken_as_empty(tmp_path, left):
+    run = RunDirectory(tmp_path / "lost")
+    run.require_empty()
+    run.path.mkdir()
+    (run.path / ".lock").write_text("1")
+    run.require_empty()
+    (run.path / left).mkdir()
+    with pytest.raises(ValueError, match=f"'{left}' and no recipe.json; restore"):
+        run.require_empty()
+
+
+def test_a_folder_that_cannot_be_made_is_told_plainly(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file" / "run", tmp_path / "file"):
+        run = RunDirectory(place)
+        with pytest.raises(ValueError, match="must be writable, got"), run.lock():
+            pass
 
 
 @pytest.mark.parametrize("keep", [4, -20])

@@ -1,10 +1,12 @@
 """The order of prompts: endless, shuffled by epoch, and a function of seed and data."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accredit.tasks.source import ShuffledPrompts, fingerprint
+from accredit.tasks.source import ShuffledPrompts, data_fingerprints, fingerprint
 from accredit.types import Message, Problem, Prompt
 
 
@@ -62,12 +64,37 @@ def test_b174_workers_that_draw_disjoint_ranges_share_no_prompt():
 
 
 def test_b114_other_data_begin_at_zero_with_a_warning():
-    """Case B114: a run of A (6 prompts) goes on with B (4 prompts)."""
+    """Case B114: a run of A (6 prompts) goes on with B (4 prompts), if told."""
     old = ShuffledPrompts(make_prompts(6, "a"), 0)
     new = ShuffledPrompts(make_prompts(4, "b"), 0)
     assert old.resumed_start(5, old.fingerprint) == 5
-    with pytest.warns(UserWarning, match="4 prompts are drawn from the beginning"):
-        assert new.resumed_start(5, old.fingerprint) == 0
+    assert new.resumed_start(5, old.fingerprint) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "fields"),
+    [
+        ("answers", {"answer": "other"}),
+        ("answers", {"answer": None}),
+        ("metadata", {"metadata": {"level": 2}}),
+        ("metadata", {"metadata": {}}),
+        ("prompts", {"id": "other"}),
+    ],
+)
+def test_each_part_of_the_data_has_its_fingerprint(changed: str, fields: dict):
+    prompts = [
+        Prompt(replace(p.problem, answer="4", metadata={"level": 1}), p.token_ids)
+        for p in make_prompts(3)
+    ]
+    train, held_out = prompts[:2], prompts[2:]
+    before = data_fingerprints(train, held_out)
+    assert data_fingerprints(list(train), tuple(held_out)) == before
+    other = Prompt(replace(prompts[0].problem, **fields), prompts[0].token_ids)
+    after = data_fingerprints([other, prompts[1]], held_out)
+    assert [key for key in before if before[key] != after[key]] == [changed]
+    other = Prompt(replace(prompts[2].problem, **fields), prompts[2].token_ids)
+    after = data_fingerprints(train, [other])
+    assert [key for key in before if before[key] != after[key]] == ["held_out"]
 
 
 def test_the_fingerprint_sees_ids_tokens_and_order():

@@ -43,6 +43,11 @@ def load_critic(
     Raises:
         ValueError: there is none, it lacks a part, or it needs one of the above.
     """
+    if not Path(path).is_dir():
+        raise ValueError(
+            f"a critic is loaded from a folder, got {path}, where there is none; check "
+            "the path, or train that run first"
+        )
     folder = saved_critic_folder(Path(path))
     if folder is None:
         raise ValueError(

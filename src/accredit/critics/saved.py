@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from accredit.engines.models import CRITIC_CARD
 from accredit.folders import CHECKPOINTS, CRITIC_FOLDER
 from accredit.learner.checkpoint import latest_checkpoint
-from accredit.learner.finite import not_finite, require_loadable, require_savable
-from accredit.learner.optimizer import load_optimizer_tensors, optimizer_tensors
+from accredit.learner.finite import not_finite
+from accredit.learner.optimizer import load_optimizer, save_optimizer
 
 HEAD_FILE = "value_head.safetensors"
 CARD_FILE = CRITIC_CARD
@@ -113,7 +113,7 @@ def read_card(folder: Path) -> Card:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         schema = content.pop("schema", None)
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{file} must hold a JSON object, got a damaged file; restore it"
         ) from error
@@ -122,6 +122,14 @@ def read_card(folder: Path) -> Card:
             f"{file} must have schema {SCHEMA}, got {schema!r} with the keys "
             f"{sorted(content)}; another version of accredit wrote it"
         )
+    for part in fields(Card):
+        value = content[part.name]
+        kinds = int | float if part.type is float else part.type
+        if not isinstance(value, kinds) or isinstance(value, bool):  # type: ignore
+            raise ValueError(
+                f"{part.name} in {file} must be of another kind, got {value!r:.60}; "
+                "restore the file"
+            )
     return Card(**content)
 
 
@@ -201,9 +209,7 @@ def write_optimizer(
     Raises:
         RuntimeError: a moment is not finite.
     """
-    tensors = optimizer_tensors(optimizer, model)
-    require_savable("the critic's optimizer", tensors.items())
-    save_file(tensors, folder / OPTIMIZER_FILE)
+    save_optimizer(folder / OPTIMIZER_FILE, optimizer, model, "the critic")
 
 
 def read_optimizer(
@@ -212,11 +218,9 @@ def read_optimizer(
     """Puts the optimizer where `write_optimizer` found it.
 
     Raises:
-        ValueError: a moment is not finite.
+        ValueError: a moment is missing or not finite.
     """
-    tensors = tensors_of(folder / OPTIMIZER_FILE)
-    require_loadable(str(folder), tensors.items())
-    load_optimizer_tensors(optimizer, model, tensors)
+    load_optimizer(folder / OPTIMIZER_FILE, optimizer, model)
 
 
 def tensors_of(file: Path) -> dict[str, Tensor]:

@@ -4,7 +4,6 @@ Only local files, only safetensors, and never code that came with the weights. W
 is wrong with the directory is said in one line that names it.
 """
 
-import json
 import logging
 import warnings
 from collections.abc import Collection, Iterator
@@ -14,20 +13,34 @@ from typing import Any, NamedTuple
 
 import torch
 
+from accredit.engines.chat_templates import bound_template
+from accredit.engines.model_checks import (
+    MALFORMED,
+    require_running,
+    require_sane,
+    require_size,
+    without_weights,
+)
+from accredit.engines.model_files import (
+    ADAPTER,
+    TOKENIZER_FILES,
+    Told,
+    json_object,
+    loading,
+    require_plain_files,
+)
+from accredit.functional.flops import ModelShape
 from accredit.positions import row_limit
+from accredit.text import shortened
 
 PACKAGED = "packaged"
 """The name of the model that ships with this library."""
 
-TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "vocab.json",
-    "vocab.txt",
-    "spiece.model",
+OPTIONAL_FILES = (
+    "generation_config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
 )
-
-
 CRITIC_CARD = "value_head.json"
 """Marks the directory of a critic: its backbone writes no text any more."""
 
@@ -64,9 +77,13 @@ def load_model(
     with quiet_transformers():
         config = loaded_config(folder)
         tokenizer = loaded_tokenizer(folder)
-        model = loaded_weights(folder, config, dtype).to(device).eval()
-    require_rows(model, tokenizer, folder)
-    return Pretrained(model, tokenizer, stop_token_ids(model, tokenizer))
+        require_size(folder, config, dtype)
+        model = loaded_weights(folder, config, dtype)
+        require_rows(model, tokenizer, folder)
+        with loading("the model", folder, MALFORMED):
+            model = model.to(device).eval()
+            require_running(model, folder)
+    return Pretrained(model, tokenizer, stop_token_ids(model, tokenizer, folder))
 
 
 class Backbone(NamedTuple):
@@ -86,6 +103,7 @@ def load_backbone(path: str | Path, device: str | torch.device) -> Backbone:
     with quiet_transformers():
         config = loaded_config(folder)
         tokenizer = loaded_tokenizer(folder)
+        require_size(folder, config, torch.float32)
         kind, head_names = backbone_kind(config)
         model = loaded_weights(folder, config, torch.float32, kind, head_names)
     require_rows(model, tokenizer, folder)
@@ -94,10 +112,7 @@ def load_backbone(path: str | Path, device: str | torch.device) -> Backbone:
 
 def backbone_kind(config: Any) -> tuple[type, set[str]]:
     """The class of a causal LM's backbone, and the names of what lies outside it."""
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        whole = AutoModelForCausalLM.from_config(config)
+    whole = without_weights(config)
     prefix = f"{whole.base_model_prefix}."
     return type(whole.base_model), {
         name for name in whole.state_dict() if not name.startswith(prefix)
@@ -163,38 +178,49 @@ def model_folder(path: str | Path) -> Path:
             f"a model directory must hold *.safetensors, got {folder} without one; "
             "save the model with save_pretrained (pickled weights are not read)"
         )
+    if (folder / ADAPTER).is_file():
+        raise ValueError(
+            f"a model directory must hold a whole model, got {folder} with the "
+            f"{ADAPTER} of an adapter; merge the adapter and save the model"
+        )
+    require_plain_files(folder)
     return folder
 
 
 def loaded_config(folder: Path) -> Any:
     """The configuration of a causal LM that transformers itself implements."""
-    from transformers import AutoConfig
+    from transformers import CONFIG_MAPPING, AutoConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-    try:
-        written = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except ValueError as error:
+    written = json_object(folder / "config.json")
+    for name in OPTIONAL_FILES:  # Which transformers passes over where they are torn.
+        if (folder / name).is_file():
+            json_object(folder / name)
+    kind = written.get("model_type")
+    if written.get("quantization_config") is not None:
         raise ValueError(
-            f"config.json of {folder} must be JSON, got {one_line(error)}; "
-            "copy the directory again"
-        ) from error
-    kind = written.get("model_type") if isinstance(written, dict) else None
-    try:
+            f"weights must be stored as numbers, got {folder} with a "
+            "quantization_config; take the model that was not quantized"
+        )
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+        raise unsupported(folder, kind)
+    with loading("config.json", folder, MALFORMED):
         config = AutoConfig.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
-    except (ValueError, KeyError, OSError, TypeError) as error:
-        raise unsupported(folder, kind) from error
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise unsupported(folder, kind)
+        if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+            raise unsupported(folder, kind)
+        ModelShape.from_config(config)
+        require_sane(config, folder)
     return config
 
 
-def unsupported(folder: Path, kind: Any) -> ValueError:
+def unsupported(folder: Path, kind: Any) -> Told:
     """What to say of an architecture that cannot be loaded."""
-    return ValueError(
+    return Told(
         "the architecture must be a causal language model of transformers, got "
-        f"model_type {kind!r} in {folder}; code that ships with weights is never run"
+        f"model_type {shortened(kind)} in {folder}; code that ships with weights is "
+        "never run"
     )
 
 
@@ -202,16 +228,20 @@ def loaded_tokenizer(folder: Path) -> Any:
     """The tokenizer of a checked directory."""
     from transformers import AutoTokenizer
 
-    try:
-        return AutoTokenizer.from_pretrained(
+    with loading("the tokenizer", folder, "save it there again with save_pretrained"):
+        tokenizer = AutoTokenizer.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
-    # The Rust tokenizers raise bare Exception on a malformed file.
-    except Exception as error:
-        raise ValueError(
-            f"the tokenizer in {folder} must load, got {one_line(error)}; "
-            "save it there again with save_pretrained"
-        ) from error
+        template = tokenizer.chat_template
+        texts = template.values() if isinstance(template, dict) else [template or ""]
+        if not all(isinstance(text, str) for text in texts):
+            raise Told(
+                f"a chat template in {folder} must be text, got {shortened(template)}; "
+                "correct it in tokenizer_config.json"
+            )
+        tokenizer.decode(tokenizer("a 1\n")["input_ids"])
+    bound_template(tokenizer)
+    return tokenizer
 
 
 def loaded_weights(
@@ -226,11 +256,10 @@ def loaded_weights(
     None is the causal LM of the configuration. Nothing in the directory is left unread
     but what `unread` names; None does not ask.
     """
-    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
-    try:
-        source: Any = kind or AutoModelForCausalLM
+    source: Any = kind or AutoModelForCausalLM
+    with loading("the weights", folder, "copy the directory again"):
         loaded: Any = source.from_pretrained(
             folder,
             config=config,
@@ -240,11 +269,6 @@ def loaded_weights(
             use_safetensors=True,
             output_loading_info=True,
         )
-    except (SafetensorError, OSError, ValueError, RuntimeError, KeyError) as error:
-        raise ValueError(
-            f"the weights in {folder} must load, got {one_line(error)}; "
-            "copy the directory again"
-        ) from error
     model, report = loaded
     missing = sorted(report["missing_keys"])
     if missing:
@@ -263,25 +287,32 @@ def loaded_weights(
     return model
 
 
-def stop_token_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """The union of what the generation config, the config and the tokenizer name."""
+def stop_token_ids(model: Any, tokenizer: Any, folder: Path) -> tuple[int, ...]:
+    """The union of what the generation config, the config and the tokenizer name.
+
+    Raises:
+        ValueError: one of them names what is no token of the model.
+    """
     named: set[int] = set()
+    rows = model.get_input_embeddings().num_embeddings
     for source in (model.generation_config, model.config, tokenizer):
         ids = getattr(source, "eos_token_id", None)
-        if ids is not None:
-            named.update([ids] if isinstance(ids, int) else ids)
+        for id in ids if isinstance(ids, list | tuple) else [ids]:
+            if id is None or (id == -1 and not isinstance(id, bool)):
+                continue
+            if not isinstance(id, int) or isinstance(id, bool) or not 0 <= id < rows:
+                raise ValueError(
+                    f"eos_token_id in {folder} must be one of the model's {rows} "
+                    f"tokens, got {shortened(id)} in {type(source).__name__}; correct "
+                    "it there"
+                )
+            named.add(id)
     return tuple(sorted(named))
 
 
 def context_tokens(config: Any) -> int | None:
     """Longest sequence whose log-probs hold; None where the model does not say."""
     return row_limit(config)
-
-
-def one_line(error: Exception) -> str:
-    """The first line of a library's message, cut to what a terminal shows."""
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:200]
 
 
 @contextmanager

@@ -20,16 +20,19 @@ import shutil
 import warnings
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 from safetensors import SafetensorError
 
+from accredit.files import PARTIAL, require_plain, require_plain_entries
 from accredit.learner.state_json import state_from_json, state_json
 from accredit.records import State
 
 STATE = "state.json"
 MANIFEST = "manifest.json"
 MARKER = "COMPLETE"
+REPLACED = ".replaced"
 NAME = re.compile(r"step-(\d{6,})(\.replaced)?")
 
 
@@ -54,7 +57,8 @@ def save_checkpoint(
     """
     text = state_json(state)
     final = root / checkpoint_name(step)
-    partial = root / f".{final.name}.partial"
+    partial = hidden_name(final)
+    require_plain_entries(root)
     with reported_as_not_saved(final), removed_unless_renamed(partial):
         root.mkdir(parents=True, exist_ok=True)
         remove_leftovers(root)
@@ -84,21 +88,36 @@ def latest_checkpoint(root: Path) -> Path | None:
 
 
 def load_state(folder: Path) -> State:
-    """The algorithm's state of a checkpoint, exactly as it was saved."""
-    return state_from_json((folder / STATE).read_text(encoding="utf-8"))
+    """The algorithm's state of a checkpoint, exactly as it was saved.
+
+    Raises:
+        ValueError: the file is damaged; it is named.
+    """
+    file = folder / STATE
+    try:
+        return state_from_json(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
 
 
 def checkpoint_fault(folder: Path) -> str | None:
     """Why a checkpoint may not be used; None if every byte is as it was written."""
+    if folder.is_symlink():
+        return "it is a link"
     try:
-        if not (folder / MARKER).is_file():
+        if not (folder / MARKER).is_file() or (folder / MARKER).is_symlink():
             return f"it has no {MARKER} marker"
-        manifest = (folder / MANIFEST).read_bytes()
+        if not (folder / MANIFEST).is_file() or (folder / MANIFEST).is_symlink():
+            return f"it has no {MANIFEST}"
+        content = (folder / MANIFEST).read_bytes()
         sealed = (folder / MARKER).read_text(encoding="ascii", errors="replace")
-        if hashlib.sha256(manifest).hexdigest() != sealed:
+        if hashlib.sha256(content).hexdigest() != sealed:
             return f"{MANIFEST} is not the one that {MARKER} seals"
-        for name, expected in json.loads(manifest).items():
-            if not (folder / name).is_file():
+        manifest = manifest_of(content)
+        if manifest is None:
+            return f"{MANIFEST} does not list files with size and checksum"
+        for name, expected in manifest.items():
+            if not (folder / name).is_file() or (folder / name).is_symlink():
                 return f"{name} is missing"
             found = fingerprint(folder / name)
             if found["bytes"] != expected["bytes"]:
@@ -108,6 +127,25 @@ def checkpoint_fault(folder: Path) -> str | None:
     except OSError as error:
         return f"it cannot be read ({error})"
     return None
+
+
+def manifest_of(content: bytes) -> dict[str, dict[str, Any]] | None:
+    """What a manifest lists; None where it is none of ours."""
+    try:
+        manifest = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(manifest, dict) or STATE not in manifest:
+        return None
+    inside = all(
+        name and not PurePath(name).is_absolute() and ".." not in PurePath(name).parts
+        for name in manifest
+    )
+    known = all(
+        isinstance(file, dict) and file.keys() == {"bytes", "sha256"}
+        for file in manifest.values()
+    )
+    return manifest if inside and known else None
 
 
 def prune_checkpoints(
@@ -131,7 +169,7 @@ def prune_checkpoints(
         return []
     for folder in doomed:
         # Hidden first: a kill amid the removal must not leave a torn checkpoint.
-        hidden = root / f".{folder.name}.partial"
+        hidden = hidden_name(folder)
         shutil.rmtree(hidden, ignore_errors=True)
         folder.rename(hidden)
         shutil.rmtree(hidden)
@@ -151,6 +189,7 @@ def checkpoints(root: Path) -> list[Path]:
 
     A folder left as `.replaced` by a crash ranks behind the one that replaced it.
     """
+    require_plain(root)
     if not root.is_dir():
         return []
     folders = [f for f in root.iterdir() if f.is_dir() and NAME.fullmatch(f.name)]
@@ -195,7 +234,7 @@ def sync(path: Path) -> None:
 
 def rename_over(source: Path, target: Path) -> None:
     """Puts `source` in `target`'s place; the old folder goes last."""
-    replaced = target.with_name(f"{target.name}.replaced")
+    replaced = target.with_name(f"{target.name}{REPLACED}")
     if target.exists():
         shutil.rmtree(replaced, ignore_errors=True)
         target.rename(replaced)
@@ -204,10 +243,29 @@ def rename_over(source: Path, target: Path) -> None:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
+def hidden_name(folder: Path) -> Path:
+    """Where a checkpoint lies while it is written or removed."""
+    return folder.with_name(f".{folder.name}{PARTIAL}")
+
+
 def remove_leftovers(root: Path) -> None:
-    """Deletes what a killed save or removal left under a hidden name."""
-    for path in root.glob(".step-*.partial"):
-        shutil.rmtree(path)
+    """Deletes what a killed save or removal left.
+
+    A checkpoint that was being replaced takes its place again where its successor never
+    came, and goes where it did.
+    """
+    for path in sorted(root.glob(f".step-*{PARTIAL}")):
+        require_plain(path)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    for replaced in sorted(root.glob(f"step-*{REPLACED}")):
+        final = replaced.with_suffix("")
+        if not final.exists():
+            replaced.rename(final)
+        elif checkpoint_fault(final) is None:
+            shutil.rmtree(replaced)
 
 
 @contextmanager

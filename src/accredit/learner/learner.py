@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 
@@ -29,8 +29,6 @@ from accredit.learner.forward import read, without_dropout
 from accredit.learner.micro_batches import row_parts
 from accredit.learner.optimizer import (
     adamw,
-    load_optimizer_tensors,
-    optimizer_tensors,
 )
 from accredit.learner.options import LearnerOptions
 from accredit.learner.probe import is_due
@@ -189,11 +187,11 @@ class Learner:
         Raises:
             RuntimeError: A weight or a moment is not finite; nothing is written.
         """
-        tensors = optimizer_tensors(self._optimizer, self.model)
         require_savable("the policy", self.model.state_dict().items())
-        require_savable("the policy's optimizer", tensors.items())
+        save_optimizer(
+            folder / OPTIMIZER_FILE, self._optimizer, self.model, "the policy"
+        )
         self.model.save_pretrained(folder / MODEL_FOLDER)
-        save_file(tensors, folder / OPTIMIZER_FILE)
         counters = {
             "schema": SCHEMA,
             "version": self.version,
@@ -207,17 +205,12 @@ class Learner:
         Raises:
             ValueError: The folder is another model's, or another version's.
         """
-        counters = json.loads((folder / LEARNER_FILE).read_text(encoding="utf-8"))
-        if counters.get("schema") != SCHEMA:
-            raise ValueError(
-                f"{LEARNER_FILE} must have schema {SCHEMA}, got "
-                f"{counters.get('schema')!r}; another version of accredit wrote it"
-            )
+        names = ("version", "num_consecutive_skips")
+        counters = read_counts(folder / LEARNER_FILE, SCHEMA, names)
         weights = saved_weights(type(self.model), folder)
-        moments = load_file(folder / OPTIMIZER_FILE)
-        require_loadable(str(folder), [*weights.items(), *moments.items()])
+        require_loadable(str(folder), weights.items())
         self.model.load_state_dict(weights)
-        load_optimizer_tensors(self._optimizer, self.model, moments)
+        load_optimizer(folder / OPTIMIZER_FILE, self._optimizer, self.model)
         self.version = counters["version"]
         self._descent.num_consecutive_skips = counters["num_consecutive_skips"]
         self._reading = self._reading.and_now(self.model)
@@ -377,7 +370,7 @@ def saved_weights(kind: type[PreTrainedModel], folder: Path) -> dict[str, Tensor
             use_safetensors=True,
             output_loading_info=True,
         )
-    except RuntimeError as error:
+    except (RuntimeError, OSError, SafetensorError) as error:
         raise ValueError(f"{message}, got {error}") from error
     model, report = loaded
     strangers = sorted({*report["missing_keys"], *report["unexpected_keys"]})

@@ -7,14 +7,23 @@ position in a list.
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+
+from accredit.learner.finite import require_loadable, require_savable
 
 LEAST_EPSILON = torch.finfo(torch.float32).tiny
 """Below it an epsilon is 0 in float32, and a weight without a gradient 0 / 0."""
 MOST_EPSILON = torch.finfo(torch.float32).max
+SLOTS = ("exp_avg", "exp_avg_sq", "step")
+"""What AdamW keeps of a weight."""
+COUNT = "num_tensors"
+"""What the file says of itself: a tensor that is missing would begin anew unnoticed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,26 +135,83 @@ def optimizer_tensors(
     }
 
 
+def save_optimizer(
+    file: Path, optimizer: torch.optim.Optimizer, model: nn.Module, owner: str
+) -> None:
+    """Writes the optimizer's state, and how many tensors it has.
+
+    Raises:
+        RuntimeError: A moment is not finite; `owner` says whose optimizer it is.
+    """
+    tensors = optimizer_tensors(optimizer, model)
+    require_savable(f"the optimizer of {owner}", tensors.items())
+    save_file(tensors, file, metadata={COUNT: str(len(tensors))})
+
+
+def load_optimizer(
+    file: Path, optimizer: torch.optim.Optimizer, model: nn.Module
+) -> None:
+    """Puts the optimizer where `save_optimizer` found it.
+
+    Raises:
+        ValueError: The file is missing, damaged, not finite or of another model.
+    """
+    if not file.is_file():
+        raise ValueError(
+            f"a checkpoint must hold {file.name}, got {file.parent} without it; name a "
+            "whole one"
+        )
+    try:
+        with safe_open(file, "pt") as opened:
+            wanted = (opened.metadata() or {}).get(COUNT)
+        tensors = load_file(file)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ValueError(
+            f"{file} must hold tensors, got a damaged file ({error}); restore it"
+        ) from error
+    if wanted != str(len(tensors)):
+        raise ValueError(
+            f"{file} must hold the {wanted} tensors that were saved, got "
+            f"{len(tensors)}; restore it"
+        )
+    require_loadable(str(file), tensors.items())
+    try:
+        load_optimizer_tensors(optimizer, model, tensors)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
 def load_optimizer_tensors(
     optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
 ) -> None:
     """Puts the optimizer where `optimizer_tensors` found it.
 
     Raises:
-        ValueError: The tensors are of another model.
+        ValueError: The tensors are of another model, or not all that a weight has.
     """
     parameters = dict(model.named_parameters())
     states: dict[str, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         slot, _, name = key.partition("/")
         parameter = parameters.get(name)
-        if parameter is None or tensor.shape not in ((), parameter.shape):
+        if (
+            parameter is None
+            or slot not in SLOTS
+            or not tensor.is_floating_point()
+            or tensor.shape != (() if slot == "step" else parameter.shape)
+        ):
             raise ValueError(
                 f"optimizer state must be of this model's parameters, got {key} of "
                 f"shape {tuple(tensor.shape)}; resume with the model of the run"
             )
         device = parameter.device if tensor.ndim or parameter.is_cuda else "cpu"
         states.setdefault(name, {})[slot] = tensor.to(device, copy=True)
+    for name, state in states.items():
+        if len(state) != len(SLOTS):
+            raise ValueError(
+                f"optimizer state must hold {', '.join(SLOTS)} of a weight, got "
+                f"{', '.join(sorted(state))} of {name}; restore the checkpoint"
+            )
     optimizer.state.clear()
     for name, state in states.items():
         optimizer.state[parameters[name]] = state

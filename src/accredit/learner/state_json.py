@@ -7,9 +7,10 @@ not discovered after a resume.
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeGuard
 
 from accredit.records import Cost, State
 
@@ -41,12 +42,12 @@ def state_from_json(text: str) -> State:
     """
     try:
         content = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"a saved state must be JSON, got {error}") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         found = content.get("schema") if isinstance(content, dict) else content
         raise ValueError(
-            f"a saved state must have schema {SCHEMA}, got {found!r}; "
+            f"a saved state must have schema {SCHEMA}, got {found!r:.80}; "
             "it was written by another version of accredit; finish the run with that"
         )
     expected = {"schema"} | {part.name for part in fields(State)}
@@ -56,26 +57,78 @@ def state_from_json(text: str) -> State:
             f"got {sorted(content)}"
         )
     return State(
-        step=whole(content["step"], "step"),
-        num_drawn=whole(content["num_drawn"], "num_drawn"),
+        step=whole(content["step"], "step of a saved state"),
+        num_drawn=whole(content["num_drawn"], "num_drawn of a saved state"),
         cost=saved_cost(content["cost"]),
-        counters=content["counters"],
-        memory=content["memory"],
+        counters=saved_counters(content["counters"]),
+        memory=mapping(content["memory"], "memory"),
     )
+
+
+def read_counts(file: Path, schema: int, names: Sequence[str]) -> dict[str, int]:
+    """The counts of a small file of this schema.
+
+    Raises:
+        ValueError: The file is missing, damaged or another version's.
+    """
+    try:
+        counts = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{file} must hold a JSON object, got a damaged file ({error}); restore it"
+        ) from error
+    found = counts.get("schema") if isinstance(counts, dict) else counts
+    if found != schema or isinstance(found, bool):
+        raise ValueError(
+            f"{file} must have schema {schema}, got {found!r:.60}; another version of "
+            "accredit wrote it"
+        )
+    return {name: whole(counts.get(name), f"{name} in {file}") for name in names}
 
 
 def saved_cost(content: object) -> Cost:
     """The ledger, with the types it was saved with."""
     names = {part.name for part in fields(Cost)}
     if not isinstance(content, dict) or set(content) != names:
-        raise ValueError(f"a saved cost must have {sorted(names)}, got {content!r}")
+        raise ValueError(f"a saved cost must have {sorted(names)}, got {content!r:.80}")
+    for name, spent in content.items():
+        if not is_number(spent) or spent < 0:
+            raise ValueError(f"{name} of a saved cost must be >= 0, got {spent!r:.80}")
     return Cost(**content)
+
+
+def saved_counters(content: object) -> dict[str, Any]:
+    """The counters, which are numbers by name."""
+    counters = mapping(content, "counters")
+    for name, count in counters.items():
+        if not is_number(count):
+            raise ValueError(
+                f"the counter {name!r:.40} of a saved state must be a number, got "
+                f"{count!r:.80}"
+            )
+    return counters
+
+
+def mapping(value: object, name: str) -> dict[str, Any]:
+    """The JSON object that a part of a saved state must be."""
+    if not isinstance(value, dict):
+        raise ValueError(
+            f"{name} of a saved state must be a JSON object, got {value!r:.80}"
+        )
+    return value
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether it is a finite one, and no truth value."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return abs(value) < math.inf
 
 
 def whole(value: object, name: str) -> int:
     """The integer that a saved count must be."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{name} of a saved state must be a count, got {value!r}")
+        raise ValueError(f"{name} must be a count, got {value!r:.80}; restore the file")
     return value
 
 

@@ -4,7 +4,8 @@ It sees an algorithm, a state, a world and an observer. What an algorithm does i
 step; what is written, shown, evaluated and saved is the observer's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -18,6 +19,8 @@ class Observer(Protocol):
     """Who watches a run."""
 
     stop_requested: bool
+    save_requested: bool
+    """After an evaluation that is worth its checkpoint."""
 
     def evaluated(self, state: State) -> State: ...
 
@@ -51,7 +54,8 @@ def train(step: Step, state: State, plan: Plan, observer: Observer) -> State:
         is_last = state.step == plan.num_steps
         if is_last or is_due(plan.evaluate_every, state.step):
             state = observer.evaluated(state)
-        if is_last or observer.stop_requested or is_due(plan.save_every, state.step):
+        requested = observer.stop_requested or observer.save_requested
+        if is_last or requested or is_due(plan.save_every, state.step):
             observer.save(state)
     return state
 
@@ -59,3 +63,16 @@ def train(step: Step, state: State, plan: Plan, observer: Observer) -> State:
 def is_due(every: int, step: int) -> bool:
     """Whether something done every so many steps is done after this one."""
     return every > 0 and step % every == 0
+
+
+@contextmanager
+def failing() -> Iterator[None]:
+    """What goes wrong once a run has begun is no mistake in its recipe any more.
+
+    Raises:
+        RuntimeError: for any error of a value or of the system.
+    """
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        raise RuntimeError(str(error)) from error

@@ -13,6 +13,7 @@ from accredit.reports.calibration import (
 )
 from accredit.reports.calibration_sources import Calibration
 from accredit.reports.summary import decimal, signed
+from accredit.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -62,7 +63,10 @@ def calibration_tables(calibration: Calibration, seed: int) -> "Group":
             f"mean outcome is {decimal(calibration.mean_outcome)} of the others, and "
             f"{decimal(calibration.mean_over_all)} of all, a missing one taken for 0."
         )
-    parts: list[RenderableType] = [Text(said), Text(f"Read: {calibration.told}")]
+    parts: list[RenderableType] = [
+        Text(said),
+        Text(printable(f"Read: {calibration.told}")),
+    ]
     if calibration.without_critic:
         return Group(*parts)
     at = "mean reward of a group and its value"

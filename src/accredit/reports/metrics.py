@@ -80,6 +80,12 @@ def num_judged(row: Mapping[str, Any]) -> int:
     return row.get("count/rollouts_judged", row["count/rollouts_drawn"])
 
 
+def has_counts(row: Mapping[str, Any]) -> bool:
+    """Whether a row read from a file has what `num_judged` and its share need."""
+    drawn = {"count/rollouts_judged", "count/rollouts_drawn"} & row.keys()
+    return bool(drawn) and "count/rewards_invalid" in row
+
+
 def last_fault(record: Record) -> str:
     """Why the last rollout without a verdict has none; a refill's, where it has one."""
     refill = () if record.routing is None else record.routing.refill

@@ -39,6 +39,7 @@ from accredit.reports.summary import (
     with_interval,
     with_twin,
 )
+from accredit.screen import console as plain_console
 
 Row = Mapping[str, float | int | None]
 
@@ -73,7 +74,7 @@ class TrainingProgress:
             first_step: Steps already done.
             clock: Seconds; for the time left.
         """
-        self.console = console or Console()
+        self.console = console or plain_console()
         self._num_steps = num_steps
         self._step = first_step
         self._clock = clock

@@ -2,28 +2,37 @@
 
 Every row is on disk before the call returns, a torn last line is never read, and a
 resumed run drops what came after its checkpoint, so that its files equal those of the
-uninterrupted run. Knows files; knows no algorithm.
+uninterrupted run. While a run holds its folder, it writes there and nowhere else: a
+folder that was moved is not made anew. Knows files; knows no algorithm.
 """
 
-import io
 import json
-import math
 import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from accredit.files import (
+    PARTIAL,
+    open_plain,
+    require_plain_entries,
+    write_whole,
+)
 from accredit.folders import CHECKPOINTS
+from accredit.reports.rows import Row, append_row, as_line, finite, parsed, read_rows
 from accredit.text import without_lone_surrogates
 
-Row = dict[str, Any]
-"""A JSON object."""
-
+LOCK = ".lock"
 SECRET = re.compile(r"api_?key|secret|password|credential", re.IGNORECASE)
 CHUNK_BYTES = 1 << 16
 """Compressed bytes read at a time."""
+
+
+class NotWritten(RuntimeError):
+    """The run's folder is gone, or its disk takes nothing more."""
 
 
 class RunDirectory:
@@ -36,6 +45,8 @@ class RunDirectory:
         self._metrics = self.path / "metrics.jsonl"
         self._evaluations = self.path / "evals.jsonl"
         self._rollouts = self.path / "rollouts"
+        self._held: tuple[int, int] | None = None
+        """Device and inode of the folder while this process holds it."""
 
     @property
     def exists(self) -> bool:
@@ -54,8 +65,24 @@ class RunDirectory:
                 "continue it with --resume or name another folder"
             )
         self.path.mkdir(parents=True, exist_ok=True)
-        _write_atomically(self.path / "environment.json", _pretty(environment))
-        _write_atomically(self.path / "recipe.json", _pretty(recipe))
+        write_whole(self.path / "environment.json", _pretty(environment))
+        write_whole(self.path / "recipe.json", _pretty(recipe))
+
+    def require_empty(self) -> None:
+        """Nothing, where a new run may begin in the folder, which may not exist.
+
+        Raises:
+            ValueError: it holds something, which is perhaps a run without its recipe.
+        """
+        if not self.path.is_dir():
+            return
+        found = sorted(f.name for f in self.path.iterdir() if f.name != LOCK)
+        if found:
+            raise ValueError(
+                "a new run needs an empty folder, got "
+                f"{self.path} with {found[0]!r} and no recipe.json; restore that file "
+                "to continue the run, move the folder away, or choose another name"
+            )
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -63,27 +90,105 @@ class RunDirectory:
 
         Raises:
             BlockingIOError: another process holds it.
+            ValueError: the folder cannot be written, or holds links.
         """
         import fcntl
 
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self.path / ".lock", "a+", encoding="ascii") as file:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            for folder in (self.path, self._rollouts, self.checkpoints):
+                require_plain_entries(folder)
+            lock = open_plain(self.path / LOCK, "a+b")
+        except OSError as error:
+            raise ValueError(
+                f"the folder of a run must be writable, got {self.path} "
+                f"({error.strerror}); mend its permissions, or choose another place "
+                "with --runs_folder"
+            ) from error
+        with lock as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 file.seek(0)
+                holder = file.read().decode("ascii", "replace").strip()
                 raise BlockingIOError(
                     f"one process writes a run, got {self.path} held by process "
-                    f"{file.read().strip() or 'unknown'}; wait for it or stop it"
+                    f"{holder or 'unknown'}; wait for it or stop it"
                 ) from None
             file.truncate(0)
-            file.write(str(os.getpid()))
+            file.write(str(os.getpid()).encode())
             file.flush()
+            self._held = self._identity()
+            try:
+                self._remove_leftovers()
+                yield
+            finally:
+                self._held = None
+
+    def discard(self) -> None:
+        """Takes back what `lock` made, where no run has started."""
+        with suppress(OSError):
+            (self.path / LOCK).unlink()
+
+    @property
+    def is_locked(self) -> bool:
+        """True where another process holds the run."""
+        import fcntl
+
+        try:
+            with open_plain(self.path / LOCK, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def require_in_place(self) -> None:
+        """Nothing, where the folder is the one that this process holds.
+
+        Raises:
+            NotWritten: it was moved, deleted or replaced.
+        """
+        if self._held is not None and self._identity() != self._held:
+            raise NotWritten(
+                f"the folder of a run must stay while it is trained, got none or "
+                f"another in {self.path}; continue with: accredit train --resume and "
+                "the place that it was moved to"
+            )
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        self.require_in_place()
+        try:
             yield
+        except OSError as error:
+            self.require_in_place()
+            raise NotWritten(
+                f"a run must be able to write into {self.path}, got: {error}; make "
+                f"room and continue with: accredit train --resume {self.path}"
+            ) from error
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _remove_leftovers(self) -> None:
+        """Deletes what a kill left half written."""
+        for folder in (self.path, self._rollouts):
+            for path in folder.glob(f"*{PARTIAL}"):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
 
     def rewrite_recipe(self, recipe: Mapping[str, Any]) -> None:
         """Records what a resumed run runs with."""
-        _write_atomically(self.path / "recipe.json", _pretty(recipe))
+        with self._writing():
+            write_whole(self.path / "recipe.json", _pretty(recipe))
 
     def recipe(self) -> Row:
         """The resolved recipe."""
@@ -95,19 +200,34 @@ class RunDirectory:
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         """One more step's row; numbers that are not finite become null."""
-        _append(self._metrics, row)
+        with self._writing():
+            append_row(self._metrics, row)
 
     def append_evaluation(self, row: Mapping[str, Any]) -> None:
         """One more evaluation's row."""
-        _append(self._evaluations, row)
+        with self._writing():
+            append_row(self._evaluations, row)
 
     def metrics(self) -> list[Row]:
-        """All rows so far, in order; a torn last line is left out."""
-        return _read_rows(self._metrics)
+        """All sound rows so far, in order; a torn last line is left out."""
+        return list(read_rows(self._metrics).rows)
 
     def evaluations(self) -> list[Row]:
-        """All evaluations so far, in order; a torn last line is left out."""
-        return _read_rows(self._evaluations)
+        """All sound evaluations so far, in order; a torn last line is left out."""
+        return list(read_rows(self._evaluations).rows)
+
+    def odd_rows(self) -> list[str]:
+        """A line for each file whose rows are not all ours; those are left out."""
+        lines = []
+        for path in (self._metrics, self._evaluations):
+            odd = read_rows(path).odd
+            if odd:
+                rows = "1 row" if len(odd) == 1 else f"{len(odd)} rows"
+                lines.append(
+                    f"{rows} of {path.name} left out, the first in line {odd[0]}: a "
+                    "row must be a JSON object with a step and numbers"
+                )
+        return lines
 
     @property
     def latest_step(self) -> int:
@@ -119,8 +239,9 @@ class RunDirectory:
         """Drops what lies after `step`: the checkpoint that the run continues from."""
         for path in (self._metrics, self._evaluations):
             if path.exists():
-                kept = [row for row in _read_rows(path) if row["step"] <= step]
-                _write_atomically(path, "".join(map(_line, kept)).encode())
+                kept = [row for row in read_rows(path).rows if row["step"] <= step]
+                with self._writing():
+                    write_whole(path, "".join(map(as_line, kept)).encode())
         for later in self.rollout_steps():
             if later > step:
                 self.rollout_file(later).unlink()
@@ -129,17 +250,18 @@ class RunDirectory:
         """Keeps one step's rollouts (see `rollouts.rollout_rows`), compressed."""
         import zstandard
 
-        self._rollouts.mkdir(parents=True, exist_ok=True)
         target = self.rollout_file(step)
-        beside = target.with_name(target.name + ".partial")
+        beside = target.with_name(target.name + PARTIAL)
         compressor = zstandard.ZstdCompressor(level=3)
-        with open(beside, "wb") as file:
-            with compressor.stream_writer(file, closefd=False) as stream:
-                for row in rows:
-                    stream.write(_line(row).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, target)
+        with self._writing():
+            self._rollouts.mkdir(exist_ok=True)
+            with open_plain(beside, "wb") as file:
+                with compressor.stream_writer(file, closefd=False) as stream:
+                    for row in rows:
+                        stream.write(as_line(row).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, target)
 
     def rollout_steps(self) -> list[int]:
         """Steps whose rollouts were kept, ascending."""
@@ -164,7 +286,10 @@ class RunDirectory:
             )
         try:
             for line in _decompressed_lines(path):
-                yield json.loads(line)
+                row = parsed(line)
+                if not isinstance(row, dict):
+                    raise ValueError(f"a line holds {line[:40]!r}")
+                yield row
         except (zstandard.ZstdError, ValueError) as error:
             raise ValueError(
                 f"{path} must hold one JSON object a line, got damage ({error}); "
@@ -187,79 +312,9 @@ def without_secrets(value: Any) -> Any:
     return value
 
 
-def _line(row: Mapping[str, Any]) -> str:
-    try:
-        text = json.dumps(row, ensure_ascii=False, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_finite(row), ensure_ascii=False, allow_nan=False)
-    return without_lone_surrogates(text) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    """JSON knows no NaN: what is not finite is null, at any depth."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return value
-
-
 def _pretty(value: Mapping[str, Any]) -> bytes:
-    text = json.dumps(_finite(value), ensure_ascii=False, indent=2)
+    text = json.dumps(finite(value), ensure_ascii=False, indent=2)
     return (without_lone_surrogates(text) + "\n").encode()
-
-
-def _append(path: Path, row: Mapping[str, Any]) -> None:
-    if not isinstance(row.get("step"), int):
-        raise ValueError(
-            f"a row of {path.name} needs an integer 'step', got {row.get('step')!r}"
-        )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as file:
-        file.truncate(_end_of_last_line(file))
-        file.write(_line(row).encode())
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _end_of_last_line(file: io.BufferedRandom) -> int:
-    """Where whole lines end: the tail that an interrupted write left is cut off."""
-    end = file.seek(0, os.SEEK_END)
-    if end == 0:
-        return 0
-    file.seek(end - 1)
-    if file.read(1) == b"\n":
-        return end
-    file.seek(0)
-    return file.read().rfind(b"\n") + 1
-
-
-def _read_rows(path: Path) -> list[Row]:
-    if not path.exists():
-        return []
-    lines = path.read_bytes().split(b"\n")
-    rows: list[Row] = []
-    for number, line in enumerate(lines[:-1], start=1):
-        row = _parsed(line)
-        if row is None and number == len(lines) - 1:
-            break
-        if row is None:
-            raise ValueError(
-                f"{path} must hold one JSON object with a 'step' a line, got "
-                f"{line[:60]!r} in line {number}; restore the file or delete that line"
-            )
-        rows.append(row)
-    return rows
-
-
-def _parsed(line: bytes) -> Row | None:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return None
-    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
 
 
 def _decompressed_lines(path: Path) -> Iterator[bytes]:
@@ -268,7 +323,7 @@ def _decompressed_lines(path: Path) -> Iterator[bytes]:
 
     decompressor = zstandard.ZstdDecompressor().decompressobj()
     rest = b""
-    with open(path, "rb") as file:
+    with open_plain(path, "rb") as file:
         while chunk := file.read(CHUNK_BYTES):
             *lines, rest = (rest + decompressor.decompress(chunk)).split(b"\n")
             yield from lines
@@ -282,21 +337,14 @@ def _read_object(path: Path) -> Row:
             f"{path.parent} must be a run with {path.name}, got none; "
             "name the folder that `accredit train` wrote"
         )
+    with open_plain(path, "rb") as file:
+        content = file.read()
     try:
-        value = json.loads(path.read_bytes())
-    except ValueError as error:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} must hold JSON, got a damaged file ({error}); restore it"
         ) from error
     if not isinstance(value, dict):
         raise ValueError(f"{path} must hold a JSON object, got {type(value).__name__}")
     return value
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    beside = path.with_name(path.name + ".partial")
-    with open(beside, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)

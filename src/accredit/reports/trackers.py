@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from accredit.reports.run_directory import without_secrets
+from accredit.screen import say
 
 Row = Mapping[str, Any]
 """Metric key -> number; anything else is left out."""
@@ -195,4 +196,4 @@ def run_id(run: Path) -> str:
 
 
 def _to_stderr(line: str) -> None:
-    print(f"warning: {line}", file=sys.stderr)
+    say(f"warning: {line}", error=True)

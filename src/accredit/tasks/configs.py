@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from accredit.base_config import BaseConfig
+from accredit.text import shortened
 
 Reads = Literal["sampled", "clean"]
 HeldOut = Annotated[int, Field(ge=1)] | Literal["auto"] | None
@@ -101,8 +102,8 @@ class VerifierConfig(ReadConfig):
         if bool(self.reward_function) != (self.verifier == "function"):
             raise ValueError(
                 "task.reward_function = 'module:function' and task.verifier = "
-                f"'function' go together, got {self.reward_function!r} with the "
-                f"verifier {self.verifier!r}"
+                f"'function' go together, got {shortened(self.reward_function)} with "
+                f"the verifier {self.verifier!r}"
             )
         if self.answer_tag and self.answer_in is not None:
             raise ValueError(
@@ -137,6 +138,16 @@ class RowsConfig(VerifierConfig):
     of a file all rows that are not evaluated on."""
     evaluation_split: str | None = None
     """Names the split to evaluate on; none keeps `held_out` problems for it."""
+
+    @model_validator(mode="after")
+    def _prompt_or_messages(self) -> "RowsConfig":
+        if self.prompt_column is not None and self.messages_column is not None:
+            raise ValueError(
+                "task.prompt_column and task.messages_column exclude each other, got "
+                f"{shortened(self.prompt_column)} and {shortened(self.messages_column)}"
+                "; leave one out"
+            )
+        return self
 
 
 class JsonlConfig(RowsConfig):

@@ -5,8 +5,8 @@ count of prompts drawn so far, and workers that draw disjoint ranges share no wo
 """
 
 import hashlib
-import warnings
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from accredit.randomness import generator
@@ -38,17 +38,9 @@ class ShuffledPrompts:
     def resumed_start(self, num_drawn: int, saved_fingerprint: str) -> int:
         """Where to go on after `num_drawn` prompts of the data that were saved.
 
-        Other data have another order, so they begin at 0, with a warning.
+        Other data have another order, so they begin at 0.
         """
-        if saved_fingerprint == self.fingerprint:
-            return num_drawn
-        warnings.warn(
-            "the data set differs from the one this run began with (fingerprint "
-            f"{self.fingerprint[:12]}, saved {saved_fingerprint[:12]}); its "
-            f"{len(self.prompts)} prompts are drawn from the beginning",
-            stacklevel=2,
-        )
-        return 0
+        return num_drawn if saved_fingerprint == self.fingerprint else 0
 
     def _at(self, position: int) -> Prompt:
         epoch, place = divmod(position, len(self.prompts))
@@ -57,6 +49,42 @@ class ShuffledPrompts:
     def _permutation(self, epoch: int) -> list[int]:
         shuffled = generator(self.seed, "epoch", epoch).permutation(len(self.prompts))
         return shuffled.tolist()
+
+
+def data_fingerprints(
+    train: Sequence[Prompt], held_out: Sequence[Prompt]
+) -> dict[str, str]:
+    """SHA-256 of each part of the data that sets what is drawn, paid or evaluated."""
+    return {
+        "prompts": fingerprint(train),
+        "answers": _digest(prompt.problem.answer for prompt in train),
+        "metadata": _digest(plain(prompt.problem.metadata) for prompt in train),
+        "held_out": _digest(
+            [
+                prompt.problem.id,
+                list(prompt.token_ids),
+                prompt.problem.answer,
+                plain(prompt.problem.metadata),
+            ]
+            for prompt in held_out
+        ),
+    }
+
+
+def _digest(parts: Iterable[object]) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(json.dumps(part, sort_keys=True).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def plain(value: object) -> object:
+    """JSON containers in place of the read-only ones that a problem may hold."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return value
 
 
 def fingerprint(prompts: Sequence[Prompt]) -> str:

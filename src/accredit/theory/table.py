@@ -20,8 +20,8 @@ def as_json_object(results: Sequence[Result]) -> dict[str, Any]:
 
 def result_table(results: Sequence[Result], num_trees: int) -> "Table":
     """Every statement in words, with its error."""
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     trees = f"{num_trees} random trees" if num_trees > 1 else "one random tree"
     title = f"largest error of each statement over {trees}"
@@ -34,13 +34,13 @@ def result_table(results: Sequence[Result], num_trees: int) -> "Table":
         begun, _, name = result.name.partition(" / ")
         if begun != subject:
             subject = begun
-            table.add_row(f"[bold]{subject}[/bold]")
+            table.add_row(Text(subject, style="bold"))
         table.add_row(
             f"  {name}",
-            escape(result.statement),
+            result.statement,
             _shown(result.error),
             f"{result.tolerance:.0e}",
-            "[green]ok[/green]" if result.ok else "[red]NO[/red]",
+            Text("ok", "green") if result.ok else Text("NO", "red"),
         )
     return table
 
@@ -49,7 +49,7 @@ def magnitude_table(found: Sequence[Magnitudes]) -> "Table":
     """Mean absolute error of each target's expectation, by size of policy change."""
     from rich.table import Table
 
-    title = "mean |E\\[target] - V^new| on trees of length 4, by largest |ratio - 1|"
+    title = "mean |E[target] - V^new| on trees of length 4, by largest |ratio - 1|"
     table = Table("target", box=None, title=title, min_width=len(title))
     for row in found:
         table.add_column(f"{row.size:g}", justify="right")

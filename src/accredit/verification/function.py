@@ -1,14 +1,16 @@
 """A user's own reward: one Python function, which a recipe names `module:function`."""
 
 import dataclasses
+import math
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from accredit.text import without_lone_surrogates
 from accredit.types import LARGEST_REWARD, Problem, Rollout, Verdict
-from accredit.verification.pool import Failure, Outcome, Pool, StartError, Task
+from accredit.verification.confinement import Form
+from accredit.verification.pool import Pool, plain_environment
+from accredit.verification.process import Failure, Outcome, Started, StartError, Task
 from accredit.verification.screening import unscorable
 from accredit.verification.user_function import split_name
 
@@ -20,8 +22,9 @@ class FunctionVerifier:
 
     `problem` has the fields of `types.Problem`. Whatever goes wrong in the function is
     a verdict of None that says so: an exception, no answer by the deadline, NaN, more
-    than one number. The current directory can be imported from; what the function
-    prints goes to standard error.
+    than one number. The current directory can be imported from, behind the standard
+    library. The worker is confined (see `confinement`), has a plain environment, and of
+    what it prints the beginning goes to standard error.
     """
 
     def __init__(
@@ -31,6 +34,7 @@ class FunctionVerifier:
         timeout_s: float = 10.0,
         memory_bytes: int | None = None,
         start_timeout_s: float = 60.0,
+        environment: Sequence[str] = (),
     ) -> None:
         """Starts nothing yet; `check` says whether the function can be loaded.
 
@@ -40,18 +44,22 @@ class FunctionVerifier:
             timeout_s: Seconds for one call.
             memory_bytes: Address space of one worker; None sets no limit.
             start_timeout_s: Seconds for importing the module.
+            environment: Names of variables that it sees beside the plain ones.
         """
         split_name(name)
         if timeout_s <= 0:
             raise ValueError(f"timeout_s must be > 0, got {timeout_s}")
         self._name = name
         self._timeout_s = timeout_s
+        self._started: Started | None = None
+        named = {key: os.environ[key] for key in environment if key in os.environ}
         task = Task(
             _FACTORY,
-            arguments=(name,),
+            arguments=(name, os.getcwd()),
             memory_bytes=memory_bytes,
             start_timeout_s=start_timeout_s,
-            import_path=(os.getcwd(), *(entry or os.getcwd() for entry in sys.path)),
+            environment={**plain_environment(), **named},
+            form=Form.NAMESPACES,
         )
         self._pool = Pool(task, num_workers)
 
@@ -62,9 +70,24 @@ class FunctionVerifier:
             ValueError: The module or the function is missing, or does not import.
         """
         try:
-            self._pool.check()
+            self._started = self._pool.check()
         except StartError as error:
             raise ValueError(_start_failure(self._name, error)) from error
+
+    @property
+    def source(self) -> str:
+        """SHA-256 of the function's module and those beside it, once checked."""
+        return str(self._started.about.get("source", "")) if self._started else ""
+
+    @property
+    def weakness(self) -> str:
+        """What the system would not grant, in one line; empty where it granted all."""
+        if self._started is None or self._started.form is Form.NAMESPACES:
+            return ""
+        return (
+            f"reward function {self._name!r} runs without namespaces, which this "
+            "system refuses: it could signal the trainer (docs/security.md)"
+        )
 
     def verify(self, items: Sequence[tuple[Problem, str, Rollout]]) -> list[Verdict]:
         """One verdict an item, in order."""
@@ -84,11 +107,14 @@ class FunctionVerifier:
             return self._invalid(f"could not be loaded: {outcome.detail}")
         if outcome.failure is not None:
             return self._invalid(f"ended its process ({outcome.detail})")
-        if "invalid" in outcome.value:
-            return self._invalid(outcome.value["invalid"])
-        reward = outcome.value["reward"]
+        reply = outcome.value if isinstance(outcome.value, dict) else {}
+        if "invalid" in reply:
+            return self._invalid(str(reply["invalid"]))
+        reward = reply.get("reward", reply)
         if reward is None:
             return self._invalid("returned None")
+        if not isinstance(reward, float) or not math.isfinite(reward):
+            return self._invalid(f"had a reply of another shape, {outcome.value!r:.80}")
         if abs(reward) > LARGEST_REWARD:
             return self._invalid(f"returned {reward:g}, beyond +-{LARGEST_REWARD:g}")
         return Verdict(reward)

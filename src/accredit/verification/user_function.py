@@ -4,7 +4,9 @@ Standard library only: importing torch in each worker would cost seconds and hun
 megabytes, so the function is given a plain record with the fields of `types.Problem`.
 """
 
+import contextlib
 import difflib
+import hashlib
 import importlib
 import inspect
 import math
@@ -13,7 +15,10 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+from accredit.verification.confinement import is_standard
 
 Function = Callable[[str, "ProblemRecord"], Any]
 
@@ -53,13 +58,19 @@ def split_name(name: str) -> tuple[str, str]:
     return module, function
 
 
-def loaded(name: str) -> Function:
-    """The function `module:function` names.
+def loaded(name: str, folder: str) -> Function:
+    """The function `module:function` names, in `folder` or in what is installed.
 
     Raises:
         ValueError: One sentence on what is missing and where it was looked for.
     """
     module_name, function_name = split_name(name)
+    if module_name.partition(".")[0] in sys.stdlib_module_names:
+        raise ValueError(
+            f"reward function {name!r} must be in a module of its own, got the "
+            "standard library's; give your file another name"
+        )
+    _make_importable(folder)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -75,6 +86,38 @@ def loaded(name: str) -> Function:
     if not callable(function):
         raise ValueError(_missing_function(name, module, function_name))
     return function
+
+
+def _make_importable(folder: str) -> None:
+    """Puts the user's folder behind the standard library and before what is installed.
+
+    A `random.py` there must not be taken for Python's own.
+    """
+    others = [entry for entry in sys.path if entry != folder]
+    standard = [entry for entry in others if is_standard(entry)]
+    installed = [entry for entry in others if not is_standard(entry)]
+    sys.path[:] = [*standard, folder, *installed]
+
+
+def source_of(function_module: str, folder: str) -> str:
+    """SHA-256 of the function's module and of those loaded from the user's folder."""
+    digest = hashlib.sha256()
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and (name == function_module or is_own(file, folder)):
+            with contextlib.suppress(OSError):
+                content = Path(file).read_bytes()
+                digest.update(f"{name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
+
+
+def is_own(file: str, folder: str) -> bool:
+    """Whether a module is the user's: below the folder, and not installed there."""
+    path = Path(file)
+    parts = {"site-packages", "dist-packages", "accredit"}
+    return path.is_relative_to(folder) and not parts & set(
+        path.relative_to(folder).parts
+    )
 
 
 def _import_failure(name: str, error: BaseException) -> str:
@@ -101,10 +144,10 @@ def _missing_function(name: str, module: Any, function_name: str) -> str:
 
 
 def scorer(
-    name: str,
+    name: str, folder: str
 ) -> Callable[[Callable[[str], None], str, dict[str, Any]], dict[str, Any]]:
     """The named function as a pool's call."""
-    function = loaded(name)
+    function = loaded(name, folder)
 
     def scored(
         _: Callable[[str], None], completion: str, problem: dict[str, Any]
@@ -120,6 +163,7 @@ def scorer(
             return {"invalid": story + place_of(error)}
         return judged(value)
 
+    scored.about = {"source": source_of(split_name(name)[0], folder)}
     return scored
 
 
