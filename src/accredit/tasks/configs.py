@@ -63,6 +63,9 @@ class VerifierConfig(BaseTaskConfig):
     is judged wherever it is stopped; empty takes a `\\boxed{}`."""
     reward_function: str = ""
     """`module:function`, called as reward(completion, problem) -> float | None."""
+    reward_environment: tuple[str, ...] = ()
+    """Names of environment variables that the reward function may read, such as the key
+    of a judge; of the others it sees only plain ones such as PATH."""
     verifier_timeout_s: Annotated[float, Field(gt=0)] = 5.0
     """Seconds that one completion may take."""
     verifier_workers: Annotated[int, Field(ge=1)] = 2
