@@ -284,5 +284,5 @@ def test_a_damaged_optimizer_is_refused_by_name(
     shutil.copytree(trained, tmp_path / "saved")
     file = tmp_path / "saved" / "optimizer.safetensors"
     file.unlink() if content is None else file.write_bytes(content)
-    with pytest.raises(ValueError, match="optimizer.safetensors"):
+    with pytest.raises(ValueError, match=r"optimizer\.safetensors"):
         learner("gpt2", schedule=SCHEDULE).load(tmp_path / "saved")
