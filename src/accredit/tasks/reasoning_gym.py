@@ -30,7 +30,13 @@ from accredit.tasks.problems import (
 from accredit.types import EMPTY, LARGEST_REWARD, Problem, Rollout, Verdict
 from accredit.verification.boxed import last_box
 from accredit.verification.pool import plain_environment
+from accredit.verification.process import import_path
 
+BOOTSTRAP = (
+    "import sys; sys.path[:] = sys.argv[1:]; "
+    "from accredit.tasks.gym_worker import main; main()"
+)
+"""Imports what this process would, the standard library first."""
 MAKING_CPU_S = 60.0
 """CPU time allowed for importing the package or making a problem."""
 PATIENCE_S = 600.0
@@ -179,7 +185,7 @@ class _Process:
         # Some data sets iterate over sets of text, whose order is the hash seed's.
         fixed["PYTHONHASHSEED"] = "0"
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "accredit.tasks.gym_worker"],
+            [sys.executable, "-P", "-c", BOOTSTRAP, *import_path(None)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
