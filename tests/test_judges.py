@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from accredit.assembly import assemble
-from accredit.judges import SOURCES_FILE, require_room_for
+from accredit.judges import SOURCES_FILE, recorded_folder, require_room_for
 from accredit.learner.checkpoint import latest_checkpoint
 from accredit.reports.metrics import is_timing
 from accredit.session import resume_training, start_training
