@@ -43,10 +43,14 @@ ROWS = [
     for n in range(12)
 ]
 REWARD = """
-import time
+import os, time
+
 def slow(completion, problem):
     time.sleep(0.3)
     return 0.25
+
+def sees(completion, problem):
+    return float(completion in os.environ)
 """
 
 
@@ -294,6 +298,15 @@ def reward_function(task: str, bench: Bench) -> None:
         slow(section, reward_function="slowly:fast")
 
 
+def reward_environment(task: str, bench: Bench) -> None:
+    section = OWN[task](bench.folder)
+    bench.monkeypatch.setenv("JUDGE_KEY", "secret")
+    bench.monkeypatch.setenv("OTHER_KEY", "secret")
+    sees = {"reward_function": "slowly:sees", "reward_environment": ["JUDGE_KEY"]}
+    found = slow(section, **sees)
+    assert rewards(found, found.train[0], "JUDGE_KEY", "OTHER_KEY") == [1.0, 0.0]
+
+
 def verifier_timeout_s(task: str, bench: Bench) -> None:
     section = OWN[task](bench.folder)
     found = slow(section, verifier_timeout_s=0.1)
@@ -359,6 +372,7 @@ VERIFIERS: dict[str, Callable[..., None]] = {
     "max_bad_gold_share": max_bad_gold_share,
     "reward_reads": own_reads,
     "reward_function": reward_function,
+    "reward_environment": reward_environment,
     "verifier_timeout_s": verifier_timeout_s,
     "verifier_workers": verifier_workers,
 }

@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from accredit.assembly import assemble
-from accredit.judges import SOURCES_FILE, require_room_for
+from accredit.judges import SOURCES_FILE, recorded_folder, require_room_for
 from accredit.learner.checkpoint import latest_checkpoint
 from accredit.reports.metrics import is_timing
 from accredit.session import resume_training, start_training
@@ -198,3 +198,23 @@ def test_a_judge_needs_what_the_policys_own_context_lets_through():
     require("{prompt}!", 20, policy_context=None)
     with pytest.raises(ValueError, match=r"^algorithm.template .* a prompt of 10 and"):
         require("{prompt}!", 19, policy_context=None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "[]",
+        '{"judges": []}',
+        '{"judges": {"algorithm.teacher": 3}}',
+        '{"judges": {"algorithm.teacher": {"folder": "x"}}}',
+        "[" * 100_000,
+    ],
+    ids=range(8),
+)
+def test_a_damaged_record_of_judges_is_named(tmp_path, text):
+    (tmp_path / SOURCES_FILE).write_text(text)
+    with pytest.raises(ValueError, match=r"judges\.json must say which algorithm\.tea"):
+        recorded_folder("algorithm.teacher", tmp_path)

@@ -23,6 +23,7 @@ from transformers import AutoModel, PreTrainedModel
 from accredit.critics.build import build_critic, opening_of, warnings_of
 from accredit.critics.configs import ValueHeadConfig
 from accredit.critics.loading import load_critic
+from accredit.critics.saved import read_card
 from accredit.critics.value_head import ValueHeadCritic
 from accredit.engines.models import load_model
 from accredit.learner.checkpoint import save_checkpoint
@@ -370,3 +371,25 @@ def test_what_holds_no_critic_is_refused(
     for trunk in ("shared", "lora"):
         with pytest.raises(ValueError, match=r"must be 'policy' or a saved critic"):
             critic_of(policy(), path=str(folders["qwen3"]), trunk=trunk)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("trunk", 3),
+        ("output", None),
+        ("num_outputs", "1"),
+        ("num_outputs", True),
+        ("bin_sigma", "wide"),
+        ("reward_low", [0.0]),
+        ("num_updates", 1.5),
+    ],
+)
+def test_an_edited_card_is_named(
+    policy: Policy, tmp_path: Path, key: str, value: object
+):
+    folder = saved(taught(critic_of(policy()), 1), tmp_path)
+    file = folder / "value_head.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {key: value}))
+    with pytest.raises(ValueError, match=rf"{key} in .*value_head\.json must be of"):
+        read_card(folder)

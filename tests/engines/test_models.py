@@ -1,6 +1,7 @@
 """Directories that load, and the one line said of each that does not."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers.utils import logging as transformers_logging
 
 from accredit.engines import models
-from accredit.engines.models import load_model
+from accredit.engines.models import load_model, model_folder
 from tiny_models import character_tokenizer, tiny_gpt2, tiny_llama, tiny_qwen3
 
 
@@ -158,3 +159,20 @@ def test_loading_is_silent_and_leaves_the_users_settings(qwen3, capfd):
 
 def edit_json(path: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("Qwen/Qwen3-0.6B", "hf download Qwen/Qwen3-0.6B --local-dir Qwen/Qwen3-0.6B"),
+        ("a-b/c_d.e", "hf download a-b/c_d.e --local-dir a-b/c_d.e"),
+        ("nowhere", "give the path of its folder"),
+        ("/abs/path", "give the path of its folder"),
+        ("a/b/c", "give the path of its folder"),
+        ("a/b; rm -r", "give the path of its folder"),
+        ("../b", "give the path of its folder"),
+    ],
+)
+def test_a_model_that_is_not_here_is_told_with_the_command_that_works(path, advice):
+    with pytest.raises(ValueError, match=re.escape(advice)):
+        model_folder(path)

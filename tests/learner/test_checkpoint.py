@@ -1,7 +1,9 @@
 """Checkpoints are whole or refused, and the previous one stays good."""
 
 import errno
+import hashlib
 import os
+import shutil
 import signal
 import warnings
 from collections.abc import Callable
@@ -17,6 +19,7 @@ from accredit.learner.checkpoint import (
     latest_checkpoint,
     load_state,
     prune_checkpoints,
+    remove_leftovers,
     save_checkpoint,
 )
 from accredit.records import Cost, State
@@ -303,3 +306,101 @@ def test_every_file_is_under_the_seal(tmp_path: Path) -> None:
         assert checkpoint_fault(folder) is not None
         path.write_bytes(content)
     assert checkpoint_fault(folder) is None
+
+
+def resealed(folder: Path, manifest: str) -> None:
+    """A manifest of somebody else, with the checksum that it should have."""
+    (folder / "manifest.json").write_text(manifest)
+    digest = hashlib.sha256(manifest.encode()).hexdigest()
+    (folder / "COMPLETE").write_text(digest)
+
+
+FILE = '{"bytes": 1, "sha256": "0"}'
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "",
+        "{",
+        "null",
+        "[]",
+        "{}",
+        '"text"',
+        '{"state.json": 1}',
+        '{"state.json": {"bytes": 1}}',
+        f'{{"state.json": {FILE}, "../outside": {FILE}}}',
+        f'{{"state.json": {FILE}, "a/../../outside": {FILE}}}',
+        f'{{"state.json": {FILE}, "/etc/hostname": {FILE}}}',
+        f'{{"state.json": {FILE}, "": {FILE}}}',
+        f'{{"other": {FILE}}}',
+        "[" * 100_000,
+    ],
+    ids=range(14),
+)
+def test_a_manifest_that_is_none_is_refused_by_name(
+    tmp_path: Path, manifest: str
+) -> None:
+    save(tmp_path, 1)
+    resealed(save(tmp_path, 2), manifest)
+    assert "manifest.json does not list" in str(
+        checkpoint_fault(tmp_path / "step-000002")
+    )
+    with pytest.warns(UserWarning, match="step-000002"):
+        assert latest_checkpoint(tmp_path) == tmp_path / "step-000001"
+
+
+def test_a_checkpoint_that_is_a_link_or_holds_one_is_refused(tmp_path: Path) -> None:
+    root, other = tmp_path / "root", save(tmp_path / "other", 3)
+    inside = save(root, 1) / "model" / "weights"
+    inside.rename(tmp_path / "weights")
+    inside.symlink_to(tmp_path / "weights")
+    assert checkpoint_fault(root / "step-000001") == "model/weights is missing"
+    (root / "step-000003").symlink_to(other)
+    assert checkpoint_fault(root / "step-000003") == "it is a link"
+    (tmp_path / "linked").symlink_to(root)
+    for read in (latest_checkpoint, lambda path: save(path, 4)):
+        with pytest.raises(ValueError, match="linked must be an ordinary file"):
+            read(tmp_path / "linked")
+    with pytest.raises(ValueError, match="step-000003 must be an ordinary file"):
+        save(root, 5)
+    assert names(root) == ["step-000001", "step-000003"]
+
+
+def test_what_a_kill_left_goes_with_the_next_run(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    for name in (".step-000002.partial", ".step-000003.partial"):
+        (tmp_path / name / "model").mkdir(parents=True)
+    (tmp_path / ".step-000004.partial").write_text("a file")
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["step-000001"]
+    (tmp_path / ".step-000005.partial").symlink_to(tmp_path / "step-000001")
+    with pytest.raises(ValueError, match=r"step-000005\.partial must be"):
+        remove_leftovers(tmp_path)
+    assert checkpoint_fault(tmp_path / "step-000001") is None
+
+
+def test_a_replacement_that_was_killed_is_undone_or_finished(tmp_path: Path) -> None:
+    old = save(tmp_path, 1, "old")
+    old.rename(tmp_path / "step-000001.replaced")
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["step-000001"]
+    shutil.copytree(old, tmp_path / "step-000001.replaced")
+    drop_marker(old)
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["step-000001", "step-000001.replaced"]
+    shutil.rmtree(old)
+    save(tmp_path, 2)
+    assert names(tmp_path) == ["step-000001", "step-000002"]
+    shutil.copytree(old, tmp_path / "step-000001.replaced")
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == ["step-000001", "step-000002"]
+
+
+def test_a_damaged_state_is_named(tmp_path: Path) -> None:
+    folder = save(tmp_path, 1)
+    (folder / "state.json").write_text("{")
+    with pytest.raises(
+        ValueError, match=r"step-000001/state\.json: a saved state must"
+    ):
+        load_state(folder)

@@ -2,18 +2,23 @@
 
 import gc
 import resource
+import shutil
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from learner_cases import GRPO, ragged_advantages, ragged_batch, same, weights_of
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from accredit.functional.divergences import kl_k3
 from accredit.learner.learner import Learner
+from accredit.learner.optimizer import AdamWOptions, adamw, load_optimizer_tensors
+from accredit.learner.options import LearnerOptions
 from accredit.learner.schedules import Schedule, cosine
 from accredit.protocols import Objective
 from accredit.records import PolicyUpdate
@@ -188,3 +193,96 @@ def test_memory_is_flat_over_thirty_updates(learner: Callable[..., Learner]) -> 
     updates(actor, 5, 30, single)
     assert num_tensors() == settled
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 20_000
+
+
+def without(tensors: dict[str, torch.Tensor], slot: str) -> None:
+    del tensors[next(key for key in tensors if key.startswith(f"{slot}/"))]
+
+
+def of_a_weight(tensors: dict[str, torch.Tensor]) -> str:
+    """A matrix's first moment."""
+    return next(
+        k for k, t in tensors.items() if k.startswith("exp_avg/") and t.ndim > 1
+    )
+
+
+def without_a_weight(tensors: dict[str, torch.Tensor]) -> None:
+    name = of_a_weight(tensors).partition("/")[2]
+    for slot in ("exp_avg", "exp_avg_sq", "step"):
+        del tensors[f"{slot}/{name}"]
+
+
+def change(value: Callable[[torch.Tensor], torch.Tensor]) -> Callable:
+    def changed(tensors: dict[str, torch.Tensor]) -> None:
+        key = of_a_weight(tensors)
+        tensors[key] = value(tensors[key]).contiguous()
+
+    return changed
+
+
+def renamed(tensors: dict[str, torch.Tensor]) -> None:
+    tensors["exp_avg/nobody"] = tensors.pop(of_a_weight(tensors))
+
+
+def another_slot(tensors: dict[str, torch.Tensor]) -> None:
+    key = of_a_weight(tensors)
+    tensors[key.replace("exp_avg", "momentum")] = tensors.pop(key)
+
+
+EDITS = {
+    "first moment gone": (partial(without, slot="exp_avg"), "the 1?[0-9]+ tensors"),
+    "step gone": (partial(without, slot="step"), "tensors that were saved, got"),
+    "weight gone": (without_a_weight, "tensors that were saved, got"),
+    "scalar": (change(lambda t: t.sum()), "must be of this model's parameters"),
+    "other shape": (change(lambda t: t[:1]), "must be of this model's parameters"),
+    "transposed": (change(lambda t: t.T), "must be of this model's parameters"),
+    "whole numbers": (change(lambda t: t.long()), "must be of this model's parameters"),
+    "renamed": (renamed, "must be of this model's parameters, got exp_avg/nobody"),
+    "other slot": (another_slot, "must be of this model's parameters, got momentum/"),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(originals: dict[str, PreTrainedModel], tmp_path_factory) -> Path:
+    learner = Learner(deepcopy(originals["gpt2"]), LearnerOptions(schedule=SCHEDULE))
+    updates(learner, 0, 1, GRPO)
+    folder = tmp_path_factory.mktemp("trained")
+    learner.save(folder)
+    return folder
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_optimizer_is_refused_by_name(
+    learner: Callable[..., Learner], trained: Path, tmp_path: Path, edit: str
+) -> None:
+    changed, message = EDITS[edit]
+    shutil.copytree(trained, tmp_path / "saved")
+    file = tmp_path / "saved" / "optimizer.safetensors"
+    tensors = {name: t.clone() for name, t in load_file(file).items()}
+    count = len(tensors)
+    changed(tensors)
+    save_file(tensors, file, metadata={"num_tensors": str(count)})
+    with pytest.raises(ValueError, match=f"optimizer.safetensors.*{message}"):
+        learner("gpt2", schedule=SCHEDULE).load(tmp_path / "saved")
+
+
+def test_a_weight_without_all_its_moments_is_refused(trained: Path, originals) -> None:
+    model = deepcopy(originals["gpt2"])
+    tensors = load_file(trained / "optimizer.safetensors")
+    without(tensors, "exp_avg_sq")
+    with pytest.raises(ValueError, match="must hold exp_avg, exp_avg_sq, step of a we"):
+        load_optimizer_tensors(adamw(model, AdamWOptions()), model, tensors)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"\xff" * 100, None])
+def test_a_damaged_optimizer_is_refused_by_name(
+    learner: Callable[..., Learner],
+    trained: Path,
+    tmp_path: Path,
+    content: bytes | None,
+) -> None:
+    shutil.copytree(trained, tmp_path / "saved")
+    file = tmp_path / "saved" / "optimizer.safetensors"
+    file.unlink() if content is None else file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"optimizer\.safetensors"):
+        learner("gpt2", schedule=SCHEDULE).load(tmp_path / "saved")

@@ -68,6 +68,10 @@ def changed(**changes: Any) -> str:
     return json.dumps(json.loads(state_json(State())) | changes)
 
 
+def spent(**changes: Any) -> dict[str, Any]:
+    return json.loads(state_json(State()))["cost"] | changes
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -82,6 +86,21 @@ def changed(**changes: Any) -> str:
         (changed(step="3"), "step of a saved state must be a count, got '3'"),
         (changed(num_drawn=-1), "num_drawn of a saved state must be a count, got -1"),
         (changed(cost={"decode_flops": 1}), "a saved cost must have"),
+        (changed(cost=spent(decode_flops="1")), "decode_flops of a saved cost must be"),
+        (changed(cost=spent(train_flops=None)), "train_flops of a saved cost must be"),
+        (changed(cost=spent(num_questions=-1)), "num_questions of a saved cost must"),
+        (
+            changed(cost=spent(decode_flops=True)),
+            "decode_flops of a saved cost must be",
+        ),
+        (changed(counters=[1]), r"counters of a saved state must be .*got \[1\]"),
+        (changed(counters={"skipped": "3"}), "counter 'skipped' of a saved state must"),
+        (changed(counters={"skipped": None}), "counter 'skipped' of a saved state"),
+        (changed(memory="text"), "memory of a saved state must be a JSON object, got"),
+        (changed(memory=None), "memory of a saved state must be a JSON object, got"),
+        (changed(step=True), "step of a saved state must be a count, got True"),
+        ("[" * 100_000, "must be JSON, got"),
+        ("1" * 10_000, "must be JSON, got"),
     ],
 )
 def test_a_damaged_state_is_refused_with_a_reason(text: str, message: str) -> None:

@@ -14,7 +14,7 @@ from synthetic_run import RECIPE, decode, synthetic_record
 
 from accredit.records import Credit
 from accredit.reports.environment import environment
-from accredit.reports.rollouts import rollout_rows
+from accredit.reports.rollouts import is_sound, rollout_rows
 from accredit.reports.run_directory import NotWritten, RunDirectory
 from accredit.text import without_lone_surrogates
 
@@ -408,6 +408,41 @@ def test_a_critic_without_parameters_taught_nothing(run, record):
     run.write_rollouts(7, rollout_rows(bare, 7, decode))
     keys = ("value_targets", "new_logprobs", "ratios", "accepted")
     assert all(row[key] is None for row in run.rollouts(7) for key in keys)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tokens", None),
+        ("tokens", [1, 2]),
+        ("tokens", "text"),
+        ("problem_id", 7),
+        ("prompt", None),
+        ("reason", ["x"]),
+        ("reward", "1.0"),
+        ("reward", float("nan")),
+        ("reward", 10**400),
+        ("shaped_reward", None),
+        ("step", "1"),
+        ("num_prompt_tokens", -1),
+        ("num_prompt_tokens", 10**6),
+        ("num_replayed", 10**6),
+        ("values", []),
+        ("values", None),
+        ("advantages", ["a"]),
+        ("sampled", {}),
+        ("logprobs", [1.0]),
+        ("ratios", "none"),
+        ("advantage_unit", 3),
+    ],
+)
+def test_a_rollout_that_cannot_be_shown_is_told_apart(run, record, key, value):
+    run.write_rollouts(7, rollout_rows(record, 7, decode))
+    rows = list(run.rollouts(7))
+    assert all(map(is_sound, rows))
+    assert is_sound(rows[0] | {"logprobs": None, "ratios": None})
+    assert not is_sound(rows[0] | {key: value})
+    assert not is_sound({k: v for k, v in rows[0].items() if k != "tokens"})
 
 
 def test_rollout_rows_refuse_a_batch_of_other_rollouts(record):

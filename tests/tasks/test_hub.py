@@ -2,7 +2,7 @@
 
 import pytest
 
-from accredit.tasks.hub import load_hub
+from accredit.tasks.hub import hub_advice, load_hub
 from accredit.tasks.problems import ColumnMapping
 
 datasets = pytest.importorskip("datasets")
@@ -78,6 +78,25 @@ def test_what_is_not_there_is_one_clear_error(tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ValueError, match=r"got 'nobody/nothing'.*HF_HUB_OFFLINE"):
         load_hub("nobody/nothing", cache_dir=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["/bin/accredit", "train", "a b.toml"],
+            "HF_HUB_OFFLINE=0 accredit train 'a b",
+        ),
+        (["src/accredit/cli.py", "eval"], "once with: HF_HUB_OFFLINE=0 accredit eval"),
+        (["my_script.py", "x"], "set HF_HUB_OFFLINE=0 to download it"),
+    ],
+)
+def test_an_offline_hub_is_told_with_the_command_that_works(monkeypatch, words, said):
+    monkeypatch.setattr("sys.argv", words)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert said in hub_advice()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    assert hub_advice() == "check both"
 
 
 def test_a_column_of_splits_is_refused(parquet):

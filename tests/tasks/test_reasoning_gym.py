@@ -223,6 +223,44 @@ def test_a_score_that_is_no_number_is_no_reward(verifier, monkeypatch):
     assert verdict.reason == "the scorer gave nan"
 
 
+@pytest.mark.parametrize("score", [None, True, 1, "1.0", [1.0], {}, 1e300])
+def test_a_score_of_another_shape_is_no_reward(verifier, monkeypatch, score):
+    monkeypatch.setattr(verifier, "_scored", lambda place, answer: {"score": score})
+    verdict = verifier.verdict(only("gcd"), "1")
+    assert verdict.reward is None and "the scorer gave" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[1]",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"score": 1.0}',
+        b'{"id": null, "score": 1.0}',
+        b'{"id": "other", "score": 1.0}',
+    ],
+    ids=range(9),
+)
+def test_a_line_that_answers_no_request_is_dropped(line):
+    assert gym.reply_of(line, "mine") is None
+
+
+def test_a_reply_carries_the_id_of_its_request():
+    request = {"id": "mine", "cpu_s": 5.0}
+    line = answered(json.dumps(request), lambda _: {"score": 1.0, "id": "stolen"})
+    assert gym.reply_of(line.encode(), "mine") == {"score": 1.0}
+
+    def broken(_):
+        raise RuntimeError("no luck")
+
+    line = answered(json.dumps(request), broken)
+    assert gym.reply_of(line.encode(), "mine") == {"error": "RuntimeError: no luck"}
+
+
 def test_a_request_that_is_no_json_is_an_error_reply():
     assert "error" in json.loads(answered("not json", lambda request: request))
 

@@ -5,6 +5,7 @@ is wrong with the directory is said in one line that names it.
 """
 
 import logging
+import re
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -159,7 +160,7 @@ def model_folder(path: str | Path) -> Path:
         advice = (
             "make it with scripts/make_tiny_model.py"
             if packaged
-            else "download the model first, or give the path of its folder"
+            else download_advice(str(path))
         )
         raise ValueError(f"the model must be a directory, got {path}; {advice}")
     if not (folder / "config.json").is_file():
@@ -185,6 +186,13 @@ def model_folder(path: str | Path) -> Path:
         )
     require_plain_files(folder)
     return folder
+
+
+def download_advice(path: str) -> str:
+    """What to do where no folder is; a name as the hub has them gets its command."""
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", path) is None:
+        return "download the model first, or give the path of its folder"
+    return f"download it first with: hf download {path} --local-dir {path}"
 
 
 def loaded_config(folder: Path) -> Any:

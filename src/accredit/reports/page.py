@@ -26,6 +26,7 @@ from accredit.reports.plots import (
     svg,
     time_split,
 )
+from accredit.reports.rollouts import is_sound
 from accredit.reports.run_directory import RunDirectory, without_secrets
 from accredit.reports.samples import (
     advantage_scale,
@@ -261,9 +262,11 @@ def _shown_rollouts(run: RunDirectory, recipe: Row) -> list[tuple[str, Row]]:
     if not steps:
         return []
     seed = recipe.get("seed") if isinstance(recipe.get("seed"), int) else 0
-    shown = list(chosen_rollouts(run.rollouts(steps[-1]), seed or 0).items())
+    shown = list(
+        chosen_rollouts(filter(is_sound, run.rollouts(steps[-1])), seed or 0).items()
+    )
     if len(steps) > 1:
-        first = chosen_rollouts(run.rollouts(steps[0]), seed or 0)
+        first = chosen_rollouts(filter(is_sound, run.rollouts(steps[0])), seed or 0)
         shown += [("For comparison, one", row) for row in list(first.values())[-1:]]
     return [(title, dict(row)) for title, row in shown]
 

@@ -32,6 +32,8 @@ from torch import Tensor
 from accredit.records import Record
 from accredit.reports.critic_metrics import known_outcomes
 
+LARGEST = 1e300
+"""Beyond it charts and means overflow; NaN is not below it either."""
 Decode = Callable[[Sequence[int]], str]
 """Token ids to text, special tokens kept."""
 
@@ -95,6 +97,53 @@ def rollout_rows(
                 **_token_columns(record, row, len(ids)),
             }
             row += 1
+
+
+TEXTS = ("problem_id", "prompt", "reason", "stop_reason")
+NUMBERS = ("reward", "endpoint_value", "prefix_value", "share_f", "num_replayed")
+"""May be null, or missing."""
+COLUMNS = ("sampled", "values", "advantages", "sampling_logprobs")
+OPEN_COLUMNS = ("logprobs", "value_targets", "ratios", "accepted")
+"""May be null."""
+
+
+def is_sound(row: dict[str, Any]) -> bool:
+    """Whether a row read from a file can be shown: anybody may have edited it."""
+    tokens = row.get("tokens")
+    if not isinstance(tokens, list) or not all(isinstance(t, str) for t in tokens):
+        return False
+    lengths = {"values": len(tokens) + 1, "value_targets": len(tokens) + 1}
+    opening, replayed = row.get("num_prompt_tokens"), row.get("num_replayed", 0)
+    return (
+        all(isinstance(row.get(key), str) for key in TEXTS)
+        and all(_is_number(row.get(key)) for key in NUMBERS)
+        and isinstance(row.get("step"), int)
+        and isinstance(row.get("shaped_reward"), int | float)
+        and isinstance(opening, int)
+        and isinstance(replayed, int)
+        and 0 <= opening <= opening + replayed <= len(tokens)
+        and isinstance(row.get("advantage_unit", "reward"), str)
+        and all(
+            _is_column(row.get(key), lengths.get(key, len(tokens))) for key in COLUMNS
+        )
+        and all(
+            row.get(key) is None
+            or _is_column(row.get(key), lengths.get(key, len(tokens)))
+            for key in OPEN_COLUMNS
+        )
+    )
+
+
+def _is_column(column: object, length: int) -> bool:
+    is_whole = isinstance(column, list) and len(column) == length
+    return is_whole and all(map(_is_number, column))
+
+
+def _is_number(value: object) -> bool:
+    """A number of a size that can be drawn, or null."""
+    if not isinstance(value, int | float | None):
+        return False
+    return value is None or abs(value) <= LARGEST
 
 
 def _valuation(record: Record, group: int, row: int) -> dict[str, Any]:

@@ -230,6 +230,7 @@ def build_verifier(config: VerifierConfig) -> Verifier:
             config.reward_function,
             timeout_s=config.verifier_timeout_s,
             num_workers=config.verifier_workers,
+            environment=config.reward_environment,
         )
         function.check()
         return function

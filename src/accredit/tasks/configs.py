@@ -83,15 +83,18 @@ class VerifierConfig(ReadConfig):
     `#### 42`); or, without a box, in the whole completion. None takes `box`, and
     `box_or_text` for `exact`."""
     answer_tag: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_-]*$|^$")] = ""
-    """Name of the block that is the answer, in place of `answer_in`: `answer` reads
+    """Names the block that is the answer, in place of `answer_in`: `answer` reads
     `<answer>42</answer>` and nothing else. A completion that has answered is judged
     wherever it is stopped."""
     max_bad_gold_share: Annotated[float, Field(ge=0, le=1)] = 0.01
-    """Largest share of gold answers that the verifier may fail to read or to find equal
-    to themselves, among those tried before a training; above it the run stops."""
+    """Stops the run where the verifier fails to read, or to find equal to themselves,
+    more than this share of the gold answers that are tried before a training."""
     reward_function: str = ""
     """Names a `module:function`, called as reward(completion, problem) -> float |
     None."""
+    reward_environment: tuple[str, ...] = ()
+    """Names environment variables that the reward function may read, such as the key of
+    a judge; of the others it sees only plain ones such as PATH."""
     verifier_timeout_s: Annotated[float, Field(gt=0)] = 5.0
     """Limits the time that one completion may take, in seconds."""
     verifier_workers: Annotated[int, Field(ge=1)] = 2

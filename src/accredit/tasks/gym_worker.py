@@ -152,13 +152,15 @@ def _seed_global_generators(key: str) -> None:
 
 
 def answered(line: str, reply: Callable[[dict[str, Any]], dict[str, Any]]) -> str:
-    """The reply to one request as a line."""
+    """The reply to one request as a line, with the request's id."""
+    ticket: dict[str, Any] = {}
     try:
         request = json.loads(line)
+        ticket = {"id": request["id"]}
         signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
-        return json.dumps(reply(request))
+        return json.dumps({**reply(request), **ticket})
     except Exception as error:
-        return json.dumps({"error": _told(error)})
+        return json.dumps({"error": _told(error), **ticket})
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
@@ -177,8 +179,13 @@ def main() -> None:
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     worker = Worker()
+    process = os.getpid()
     for line in sys.stdin:
-        print(answered(line, worker.reply), file=replies, flush=True)
+        reply = answered(line, worker.reply)
+        # What a scorer forked is not the worker, and answers nothing.
+        if os.getpid() != process:
+            os._exit(0)
+        print(reply, file=replies, flush=True)
 
 
 if __name__ == "__main__":

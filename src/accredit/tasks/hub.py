@@ -5,6 +5,8 @@ downloaded for a local path, and with HF_HUB_OFFLINE=1 nothing is downloaded at 
 """
 
 import importlib.util
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,8 +90,23 @@ def _table(
         raise ValueError(
             "a data set must be a local folder, a .parquet file, or a hub name that is "
             f"cached or can be downloaded, and have the split asked for, got {name!r} "
-            f"with split {split!r}: {first_line}; check both, and HF_HUB_OFFLINE"
+            f"with split {split!r}: {first_line}; {hub_advice()}"
         ) from error
+
+
+def hub_advice() -> str:
+    """What to do where a data set is not on this machine."""
+    import huggingface_hub.constants
+
+    if not huggingface_hub.constants.HF_HUB_OFFLINE:
+        return "check both"
+    words = ["accredit", *sys.argv[1:]]
+    if Path(sys.argv[0]).name not in ("accredit", "cli.py", "__main__.py"):
+        return "check both; the hub is offline: set HF_HUB_OFFLINE=0 to download it"
+    return (
+        "check both; the hub is offline, so download it once with: HF_HUB_OFFLINE=0 "
+        + shlex.join(words)
+    )
 
 
 def _chosen(saved: "Dataset | DatasetDict", split: str, name: str) -> "Dataset":

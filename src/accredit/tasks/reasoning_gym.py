@@ -9,6 +9,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import secrets
 import selectors
 import subprocess
 import sys
@@ -31,7 +32,13 @@ from accredit.verification.answered import AnswerReader
 from accredit.verification.blocks import Answer, find_block
 from accredit.verification.boxed import find_box_or_text
 from accredit.verification.pool import plain_environment
+from accredit.verification.process import import_path
 
+BOOTSTRAP = (
+    "import sys; sys.path[:] = sys.argv[1:]; "
+    "from accredit.tasks.gym_worker import main; main()"
+)
+"""Imports what this process would, the standard library first."""
 MAKING_CPU_S = 60.0
 """CPU time allowed for importing the package or making a problem."""
 PATIENCE_S = 600.0
@@ -133,11 +140,13 @@ class ReasoningGymVerifier:
             self.close()
             limit = f"{self.timeout_s} s of CPU time"
             return Verdict(None, f"the scorer gave no answer within {limit}")
+        score = reply.get("score")
         if "score" not in reply:
-            return Verdict(None, f"the scorer failed: {', '.join(reply.values())}")
-        if not abs(reply["score"]) <= LARGEST_REWARD:
-            return Verdict(None, f"the scorer gave {reply['score']}")
-        return Verdict(reply["score"])
+            told = ", ".join(map(str, reply.values()))
+            return Verdict(None, f"the scorer failed: {told}")
+        if not isinstance(score, float) or not abs(score) <= LARGEST_REWARD:
+            return Verdict(None, f"the scorer gave {score!r:.80}")
+        return Verdict(score)
 
     def _scored(
         self, place: dict[str, Any], answer: str | None
@@ -177,7 +186,7 @@ class _Process:
         # Some data sets iterate over sets of text, whose order is the hash seed's.
         fixed["PYTHONHASHSEED"] = "0"
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "accredit.tasks.gym_worker"],
+            [sys.executable, "-P", "-c", BOOTSTRAP, *import_path(None)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -190,14 +199,19 @@ class _Process:
     def ask(self, request: Mapping[str, Any], cpu_s: float) -> dict[str, Any] | None:
         """The reply; None where the process died or said nothing in time."""
         assert self._child.stdin is not None
-        line = json.dumps({**request, "cpu_s": cpu_s})
+        ticket = secrets.token_hex(16)
+        line = json.dumps({**request, "id": ticket, "cpu_s": cpu_s})
         try:
             self._child.stdin.write(line.encode("ascii") + b"\n")
             self._child.stdin.flush()
         except OSError:
             return None
-        reply = self._line(time.monotonic() + PATIENCE_S)
-        return None if reply is None else json.loads(reply)
+        deadline = time.monotonic() + PATIENCE_S
+        while (line := self._line(deadline)) is not None:
+            reply = reply_of(line, ticket)
+            if reply is not None:
+                return reply
+        return None
 
     def _line(self, deadline: float) -> bytes | None:
         assert self._child.stdout is not None
@@ -217,6 +231,17 @@ class _Process:
     def end(self) -> None:
         self._child.kill()
         self._child.communicate()
+
+
+def reply_of(line: bytes, ticket: str) -> dict[str, Any] | None:
+    """What a line answers to the request with this id; None where it is no answer."""
+    try:
+        reply = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(reply, dict) or reply.pop("id", None) != ticket:
+        return None
+    return reply
 
 
 def _config_classes() -> dict[str, type]:

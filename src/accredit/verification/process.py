@@ -150,7 +150,7 @@ class Worker:
                 [
                     *(sys.executable, "-P", "-u", "-c", _BOOTSTRAP),
                     *(str(descriptor), task.form),
-                    *_import_path(task.import_path),
+                    *import_path(task.import_path),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=output_end,
@@ -278,7 +278,7 @@ class Worker:
             self._output.close()
 
 
-def _import_path(wanted: Sequence[str] | None) -> list[str]:
+def import_path(wanted: Sequence[str] | None) -> list[str]:
     """Where a worker imports from: nothing stands before the standard library."""
     entries = [entry or os.getcwd() for entry in (wanted or sys.path)]
     return sorted(entries, key=lambda entry: not is_standard(entry))
