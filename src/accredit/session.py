@@ -78,7 +78,8 @@ class Session:
 
     def evaluated(self, state: State) -> State:
         """Evaluates the policy as it is, writes it down and charges its cost."""
-        result, cost = evaluate(self.assembly)
+        with self.progress.activity.evaluating():
+            result, cost = evaluate(self.assembly)
         state = replace(state, cost=state.cost + cost)
         row = {
             "step": state.step,
@@ -293,6 +294,7 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
     plan = Plan(config.steps, config.evaluation.every, config.checkpoint.every)
     with ExitStack() as stack:
         progress = stack.enter_context(TrainingProgress(config.steps, state.step))
+        world.clock.watcher = progress.activity
         progress.console.print(opening_line(run, config, state), soft_wrap=True)
         critic = critic_section(config, assembly.folders)
         if critic is not None and state.step == 0:

@@ -81,6 +81,8 @@ class Learner:
         self.options = options
         self.version = 0
         """Finished updates."""
+        self.watch: Callable[[int, int], None] | None = None
+        """Told of micro-batches done and to do of an optimizer step, before each."""
         self._scorer = Scorer(
             self.model,
             scoring_of(self.model),
@@ -225,7 +227,10 @@ class Learner:
         self.model.train()
         self._optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=device)
-        for chosen, width in row_parts(lengths, self.options.micro_batch_tokens):
+        parts = row_parts(lengths, self.options.micro_batch_tokens)
+        for number, (chosen, width) in enumerate(parts):
+            if self.watch is not None:
+                self.watch(number, len(parts))
             places = rows[chosen].to(device)
             part = tensors.part(places, width)
             scores = self._scorer.scores(part.token_ids, part.trainable)
