@@ -129,11 +129,13 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
     held_out = render(task.evaluation[: config.evaluation.max_problems])
     clock = Clock()
     learner = build_learner(config, loaded.model, partial(reload, config, device))
+    learner.watch = clock.updated
     sampler = TransformersEngine(
         learner.model,
         loaded.stop_token_ids,
         max_batch_tokens=config.engine.max_batch_tokens,
         max_batch_rows=config.engine.max_batch_rows,
+        watch=clock.sampled,
     )
     engine = TimedEngine(sampler, clock)
     decode = decoder(loaded.tokenizer, loaded.stop_token_ids, config.task.reads)

@@ -74,12 +74,17 @@ def evaluate(
     config = asked.config
     from accredit.algorithms.configs import RLOOConfig
     from accredit.assembly import assemble
+    from accredit.reports.activity import shown_activity
     from accredit.session import evaluate as evaluated
 
     # Neither a critic nor a teacher is asked, so none is loaded or missed.
     assembly = assemble(config.model_copy(update={"algorithm": RLOOConfig()}))
+    # Beside the scores, so that they can be piped.
+    beside = console(error=True)
     try:
-        result, _ = evaluated(assembly)
+        with shown_activity(beside) as activity, activity.evaluating():
+            assembly.world.clock.watcher = activity
+            result, _ = evaluated(assembly)
     finally:
         assembly.close()
     row = {

@@ -92,7 +92,8 @@ class Session:
 
     def evaluated(self, state: State) -> State:
         """Evaluates the policy as it is, writes it down and charges its cost."""
-        result, cost = evaluate(self.assembly)
+        with self.progress.activity.evaluating():
+            result, cost = evaluate(self.assembly)
         state = replace(state, cost=state.cost + cost)
         row = {
             "step": state.step,
@@ -312,6 +313,7 @@ def carry_on(
     plan = Plan(config.steps, config.evaluation.every, config.checkpoint.every)
     with ExitStack() as stack:
         progress = stack.enter_context(TrainingProgress(config.steps, state.step))
+        world.clock.watcher = progress.activity
         progress.console.print(opening_line(run, config, state), soft_wrap=True)
         progress.console.print(assembly.plan, soft_wrap=True, highlight=False)
         critic = critic_section(config, assembly.folders)

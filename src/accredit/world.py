@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from jaxtyping import Bool
@@ -40,26 +40,56 @@ from accredit.types import (
 )
 
 
+class Watcher(Protocol):
+    """Who is told what goes on within a step."""
+
+    def entered(self, stage: str) -> None: ...
+
+    def sampled(self, num_done: int, num_asked: int, num_tokens: int) -> None: ...
+
+    def updated(self, num_done: int, num_micro_batches: int) -> None: ...
+
+
 class Clock:
-    """Seconds by name; what a step spent where."""
+    """Seconds by name; what a step spent where, and where it is."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        self._stage = ""
+        self.watcher: Watcher | None = None
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
         """Adds the time of the block to `name`."""
+        outer = self._stage
+        self._enter(name)
         started = time.perf_counter()
         try:
             yield
         finally:
             spent = time.perf_counter() - started
             self._seconds[name] = self._seconds.get(name, 0.0) + spent
+            self._enter(outer)
 
     def drain(self) -> dict[str, float]:
         """All seconds so far, and a fresh start."""
         seconds, self._seconds = self._seconds, {}
         return seconds
+
+    def sampled(self, num_done: int, num_asked: int, num_tokens: int) -> None:
+        """Hands on what an engine has done of a call."""
+        if self.watcher is not None:
+            self.watcher.sampled(num_done, num_asked, num_tokens)
+
+    def updated(self, num_done: int, num_micro_batches: int) -> None:
+        """Hands on what a learner has done of an optimizer step."""
+        if self.watcher is not None:
+            self.watcher.updated(num_done, num_micro_batches)
+
+    def _enter(self, stage: str) -> None:
+        self._stage = stage
+        if self.watcher is not None:
+            self.watcher.entered(stage)
 
 
 @dataclass

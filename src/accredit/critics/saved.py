@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from accredit.engines.models import CRITIC_CARD
 from accredit.folders import CHECKPOINTS, CRITIC_FOLDER
 from accredit.learner.checkpoint import latest_checkpoint
-from accredit.learner.finite import not_finite
+from accredit.learner.finite import not_finite, require_savable
 from accredit.learner.optimizer import load_optimizer, save_optimizer
 
 HEAD_FILE = "value_head.safetensors"

@@ -5,7 +5,8 @@ kept from one call to the next but the module itself, so that no cache outlives 
 weights that filled it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,8 +34,13 @@ class TransformersEngine:
         max_batch_tokens: int = 131_072,
         max_batch_rows: int = 256,
         version: int = 0,
+        watch: Callable[[int, int, int], None] | None = None,
     ) -> None:
-        """`max_batch_tokens` bounds rows times (longest prompt + largest budget)."""
+        """`max_batch_tokens` bounds rows times (longest prompt + largest budget).
+
+        `watch` is told of rollouts done, rollouts asked for and tokens sampled of the
+        call that goes on, once a token step.
+        """
         if max_batch_tokens < 1 or max_batch_rows < 1:
             raise ValueError(
                 "max_batch_tokens and max_batch_rows must be >= 1, got "
@@ -45,6 +51,7 @@ class TransformersEngine:
         self.max_batch_tokens = max_batch_tokens
         self.max_batch_rows = max_batch_rows
         self.version = version
+        self.watch = watch
 
     def load(self, model: Any, version: int) -> None:
         """Samples from `model` from here on; the same object is shared, not copied."""
@@ -64,6 +71,7 @@ class TransformersEngine:
         budgets = [self._budget(request) for request in requests]
         completions = [Completion((), (), StopReason.LENGTH)] * len(requests)
         waiting = [index for index, budget in enumerate(budgets) if budget > 0]
+        tally = Tally(len(requests), len(requests) - len(waiting), self.watch)
         kind = self.model.device.type
         # As the learner scores: float32 masters, bfloat16 passes on a GPU.
         precision = torch.autocast(kind, torch.bfloat16, enabled=kind == "cuda")
@@ -71,7 +79,7 @@ class TransformersEngine:
             for batch in self._batches(requests, budgets, waiting):
                 members = [requests[index] for index in batch]
                 limits = [budgets[index] for index in batch]
-                sampled = self._sample(members, limits, sampling)
+                sampled = self._sample(members, limits, sampling, tally)
                 for index, completion in zip(batch, sampled, strict=True):
                     completions[index] = completion
         return completions
@@ -108,7 +116,11 @@ class TransformersEngine:
         return batches
 
     def _sample(
-        self, requests: list[Request], budgets: list[int], sampling: Sampling
+        self,
+        requests: list[Request],
+        budgets: list[int],
+        sampling: Sampling,
+        tally: "Tally",
     ) -> list[Completion]:
         """Completions of one batch; equal prompts are prefilled once."""
         device = self.model.device
@@ -127,7 +139,9 @@ class TransformersEngine:
         transcript = Transcript(budgets, self.stop_token_ids, logits)
         while True:
             tokens, logprobs = sampled_tokens(logits, uniforms.draw(), sampling)
+            num_open = transcript.num_open
             transcript.append(tokens, logprobs)
+            tally.sampled(num_open, transcript.num_open)
             if transcript.num_open == 0:
                 return transcript.completions()
             if transcript.num_open < COMPACT_BELOW * len(tokens):
@@ -136,6 +150,23 @@ class TransformersEngine:
                 uniforms.select(unfinished)
                 tokens = tokens[unfinished]
             logits = next_logits(rows, tokens)
+
+
+@dataclass
+class Tally:
+    """How far one call has come, told to whoever watches."""
+
+    num_asked: int
+    num_done: int
+    watch: Callable[[int, int, int], None] | None
+    num_tokens: int = 0
+
+    def sampled(self, num_open: int, num_left: int) -> None:
+        """One token for each of the open rows, after which so many go on."""
+        if self.watch is not None:
+            self.num_tokens += num_open
+            self.num_done += num_open - num_left
+            self.watch(self.num_done, self.num_asked, self.num_tokens)
 
 
 class Transcript:

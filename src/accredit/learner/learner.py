@@ -27,12 +27,11 @@ from accredit.learner.descent import Descent
 from accredit.learner.finite import require_loadable, require_savable
 from accredit.learner.forward import read, without_dropout
 from accredit.learner.micro_batches import row_parts
-from accredit.learner.optimizer import (
-    adamw,
-)
+from accredit.learner.optimizer import adamw, load_optimizer, save_optimizer
 from accredit.learner.options import LearnerOptions
 from accredit.learner.probe import is_due
 from accredit.learner.scorer import Scorer
+from accredit.learner.state_json import read_counts
 from accredit.learner.update import (
     UpdateTensors,
     row_lengths,
@@ -82,6 +81,8 @@ class Learner:
         self.version = 0
         """Finished updates."""
         self._reading = read(self.model)
+        self.watch: Callable[[int, int], None] | None = None
+        """Told of micro-batches done and to do of an optimizer step, before each."""
         self._scorer = Scorer(
             self.model,
             self._reading.scoring,
@@ -244,7 +245,10 @@ class Learner:
         self.model.train()
         self._optimizer.zero_grad(set_to_none=True)
         total = torch.zeros((), device=device)
-        for chosen, width in row_parts(lengths, self.options.micro_batch_tokens):
+        parts = row_parts(lengths, self.options.micro_batch_tokens)
+        for number, (chosen, width) in enumerate(parts):
+            if self.watch is not None:
+                self.watch(number, len(parts))
             places = rows[chosen].to(device)
             part = tensors.part(places, width)
             scores = self._scorer.scores(part.token_ids, part.trainable)

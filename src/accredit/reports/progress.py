@@ -4,13 +4,14 @@ Knows metric rows; measures nothing but the time left.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 
 from rich.console import (
     Console,
     ConsoleOptions,
     Group,
+    RenderableType,
 )
 from rich.measure import Measurement
 from rich.progress import (
@@ -23,6 +24,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from accredit.reports.activity import FRAMES_PER_S, Activity
 from accredit.reports.alarms import Warned, warnings_of
 from accredit.reports.summary import (
     CRITIC_ONLY,
@@ -81,7 +83,11 @@ class TrainingProgress:
         self._pace_s: float | None = None
         self._last = clock()
         self._evaluation = ""
-        self._bar = _bar(self.console) if self.console.is_terminal else None
+        self.activity = Activity(
+            self.console, clock, lambda: f"step {self._step}/{self._num_steps}  "
+        )
+        """What is told of a step that goes on."""
+        self._bar = _bar(self.activity) if self.console.is_terminal else None
         if self._bar is not None:
             self._task = self._bar.add_task(
                 "training", total=num_steps, completed=first_step, status="starting"
@@ -99,6 +105,7 @@ class TrainingProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.activity.entered("")
         if self._bar is not None:
             self._bar.stop()
 
@@ -156,6 +163,7 @@ class TrainingProgress:
             highlight=False,
             soft_wrap=not self.console.is_terminal,
         )
+        self.activity.spoken()
 
 
 def status_line(
@@ -284,11 +292,27 @@ class StatusColumn(ProgressColumn):
         return task.fields["status"]
 
 
-def _bar(console: Console) -> Progress:
+class ActiveProgress(Progress):
+    """A bar above the line of what goes on."""
+
+    def __init__(self, activity: Activity, columns: Sequence[ProgressColumn]) -> None:
+        self._activity = activity
+        super().__init__(
+            *columns, console=activity.console, refresh_per_second=FRAMES_PER_S
+        )
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """The bar, and the line where there is something to say."""
+        yield from super().get_renderables()
+        if self._activity.text:
+            yield self._activity
+
+
+def _bar(activity: Activity) -> Progress:
     """Where the terminal is narrow, the status alone gives way."""
-    return Progress(
+    columns = (
         BarColumn(bar_width=BAR_WIDTH, table_column=Column(no_wrap=True)),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
         StatusColumn(),
-        console=console,
     )
+    return ActiveProgress(activity, columns)
