@@ -103,7 +103,8 @@ class ReasoningGymVerifier:
     """A `Verifier` that asks the package's scorers; one serves every data set of it.
 
     A scorer that raises, gives no number or takes too long yields a verdict without a
-    reward, or one of 0 where the answer is to blame: the gold answer has a score. Not to be used from two threads at once.
+    reward, or one of 0 where the answer is to blame: the gold answer has a score. Not
+    to be used from two threads at once.
 
     Args:
         timeout_s: CPU time allowed for one answer.
