@@ -209,6 +209,28 @@ def test_a_hanging_scorer_is_killed_and_the_next_answer_is_scored(monkeypatch):
     impatient.close()
 
 
+@pytest.mark.parametrize(
+    ("replies", "reward"),
+    [
+        ([None, {"score": 1.0}, None], 0.0),
+        ([{"error": "ValueError"}, {"score": 1.0}, {"error": "ValueError"}], 0.0),
+        ([{"score": float("nan")}, {"score": 1.0}, {"score": float("nan")}], 0.0),
+        ([None, {"score": 1.0}, {"score": 0.5}], 0.5),
+        ([None, None], None),
+        ([{"error": "MemoryError"}, {"error": "MemoryError"}], None),
+    ],
+)
+def test_an_answer_is_to_blame_where_the_gold_answer_has_a_score(
+    verifier, monkeypatch, replies, reward
+):
+    problem, left = only("gcd"), iter(replies)
+    monkeypatch.setattr(verifier, "_scored", lambda place, answer: next(left))
+    (verdict,) = verifier.verify([(problem, "1", rollout(problem))])
+    assert verdict.reward == reward
+    assert bool(verdict.reason) is (reward != 0.5)
+    assert next(left, "all asked") == "all asked"
+
+
 def test_timeouts_must_be_positive():
     with pytest.raises(ValueError, match="timeout_s must be > 0, got 0"):
         ReasoningGymVerifier(timeout_s=0.0)

@@ -62,11 +62,12 @@ def test_nothing_to_score_is_none_with_a_reason(
             item("3", r"\boxed{3}", StopReason.FAILURE),
             item(None, r"\boxed{3}"),
             item("$$", r"\boxed{3}"),
+            item("$$", r"\boxed{$$}"),
             item("3", r"\boxed{3}", StopReason.LENGTH),
         ]
     )
-    assert [verdict.reward for verdict in verdicts] == [None, None, None, 1]
-    assert all(verdict.reason for verdict in verdicts[:3])
+    assert [verdict.reward for verdict in verdicts] == [None, None, None, None, 1]
+    assert all(verdict.reason for verdict in verdicts[:4])
 
 
 @pytest.mark.parametrize(

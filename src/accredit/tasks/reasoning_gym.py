@@ -111,7 +111,8 @@ class ReasoningGymVerifier:
     """A `Verifier` that asks the package's scorers; one serves every data set of it.
 
     A scorer that raises, gives no number or takes too long yields a verdict without a
-    reward. Not to be used from two threads at once.
+    reward, or one of 0 where the answer is to blame: the gold answer has a score. Not
+    to be used from two threads at once.
 
     Args:
         timeout_s: CPU time allowed for one answer.
@@ -126,9 +127,19 @@ class ReasoningGymVerifier:
     def verify(self, items: Sequence[tuple[Problem, str, Rollout]]) -> list[Verdict]:
         """The data set's own score of each completion's final answer."""
         return [
-            self.verdict(problem, final_answer(completion))
+            self._judged(problem, final_answer(completion))
             for problem, completion, _ in items
         ]
+
+    def _judged(self, problem: Problem, answer: str) -> Verdict:
+        """The answer's score; 0 where it twice has none and the gold answer has one."""
+        verdict = self.verdict(problem, answer)
+        if verdict.reward is not None or problem.answer is None:
+            return verdict
+        if self.verdict(problem, problem.answer).reward is None:
+            return verdict
+        again = self.verdict(problem, answer)
+        return Verdict(0.0, again.reason) if again.reward is None else again
 
     def verdict(self, problem: Problem, answer: str | None) -> Verdict:
         """The data set's own score of one answer."""

@@ -107,13 +107,16 @@ class Commands(ABC):
         """A symbol, with its index or its arguments."""
 
     def next(self, ahead: int = 0) -> str:
+        """The text of the next token, or of one behind it; "" at the end."""
         place = self.place + ahead
         return self.tokens[place].text if place < len(self.tokens) else ""
 
     def peek(self) -> Token | None:
+        """The next token; None at the end."""
         return self.tokens[self.place] if self.place < len(self.tokens) else None
 
     def take(self) -> Token:
+        """The next token, which is passed."""
         token = self.peek()
         if token is None:
             raise Unreadable("it ends too early")
@@ -121,12 +124,14 @@ class Commands(ABC):
         return token
 
     def expect(self, text: str) -> None:
+        """Passes the next token, which must be `text`."""
         found = self.next()
         if found != text:
             raise Unreadable(f"{text!r} is missing")
         self.place += 1
 
     def index(self) -> str:
+        """The spelling of an index: a group in braces, or one token."""
         token = self.take()
         if token.text != "{":
             if token.kind is Kind.NUMBER or token.is_letters:
@@ -141,6 +146,7 @@ class Commands(ABC):
         return spelled(self.tokens[start : self.place - 1])
 
     def command(self, token: Token) -> Any:
+        """The value of a command that was taken, with its arguments."""
         name = token.text[1:]
         if name in FUNCTIONS and name != "sqrt":
             return self._function(name)

@@ -128,11 +128,13 @@ def _obvious_verdict(gold: str, answer: str | None) -> Verdict | None:
         return Verdict(0.0, "no answer was given")
     if not answer.strip():
         return Verdict(0.0, "the answer is empty")
-    if gold.strip() == answer.strip():
+    same = gold.strip() == answer.strip()
+    if len(gold) > MAX_ANSWER_CHARACTERS and same:
         return Verdict(1.0)
     if len(gold) > MAX_ANSWER_CHARACTERS:
         return Verdict(0.0, f"not the gold answer's text of {len(gold)} characters")
     if len(answer) > MAX_ANSWER_CHARACTERS:
         return Verdict(0.0, f"the answer has {len(answer)} characters")
     spelled = spelling(gold)
-    return Verdict(1.0) if spelled and spelled == spelling(answer) else None
+    same = same or spelled == spelling(answer)
+    return Verdict(1.0) if spelled and same else None
