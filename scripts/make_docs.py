@@ -314,8 +314,10 @@ def section_rows(model: type[BaseModel], name: str) -> Iterator[str]:
 def plain_type(schema: dict[str, Any]) -> str:
     """What a value is, in words."""
     if "anyOf" in schema:
-        (inner,) = [part for part in schema["anyOf"] if part.get("type") != "null"]
-        return f"{plain_type(inner)}, or none"
+        parts = [part for part in schema["anyOf"] if part.get("type") != "null"]
+        return f"{', or '.join(map(plain_type, parts))}, or none"
+    if "const" in schema:
+        return f"`{schema['const']}`"
     if "enum" in schema:
         return "one of " + ", ".join(f"`{value}`" for value in schema["enum"])
     if schema["type"] == "array":
