@@ -138,15 +138,13 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
         watch=clock.sampled,
     )
     engine = TimedEngine(sampler, clock)
-    decode = decoder(loaded.tokenizer, loaded.stop_token_ids, config.task.reads)
-    turns = Turns(decode)
-    decode_whole = partial(loaded.tokenizer.decode, skip_special_tokens=False)
+    turns = Turns(decoder(loaded.tokenizer, loaded.stop_token_ids, config.task.reads))
     world = World(
         problems=ShuffledPrompts(train.prompts, config.seed),
         environment=SingleTurn(
             engine,
-            TimedVerifier(task.verifier, clock),
-            decode,
+            TimedVerifier(task.seen_by(turns), clock),
+            turns.decode,
             max_new_tokens=config.max_new_tokens,
             seed=config.seed,
             max_context_tokens=context_tokens(loaded.model.config),
@@ -173,8 +171,8 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
         num_unknown=train.num_unknown + held_out.num_unknown,
         context_tokens=context_tokens(loaded.model.config),
         tokenizer=loaded.tokenizer,
-        decode=decode_whole,
-        read=decode,
+        decode=partial(loaded.tokenizer.decode, skip_special_tokens=False),
+        read=turns.decode,
     )
 
 

@@ -133,12 +133,12 @@ def test_a_tokenizer_of_another_vocabulary_is_refused(accredit, recipe, folder):
         (
             '{"question": "a"}\n',
             [],
-            "a column of bad.jsonl must be one of its own, got 'prompt'; ",
+            "task.prompt_column must name a column of bad.jsonl, got 'prompt'; ",
         ),
         (
             '{"prompt": "a"}\n',
             ["--task.answer_column", "gold"],
-            "a column of bad.jsonl must be one of its own, got 'gold'; ",
+            "task.answer_column must name a column of bad.jsonl, got 'gold'; ",
         ),
         ('{"prompt": "a"}\n{"prompt": \n{"prompt": "b"}\n', [], "line 2"),
         ('{"prompt": "a"}\n[3]\n', [], "line 2"),

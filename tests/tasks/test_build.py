@@ -1,11 +1,16 @@
 """From a section `[task]` to problems and a verifier: splits, and what is held out."""
 
 import json
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
+from accredit.assembly import assemble
 from accredit.config import recipe_from
 from accredit.tasks.build import build_task
+from accredit.types import Opening, Sampling
+from tiny_models import TEMPLATE, tiny_qwen3
 
 datasets = pytest.importorskip("datasets")
 
@@ -133,3 +138,37 @@ def test_one_row_cannot_be_both_unless_the_recipe_says_so(tmp_path):
         build_task(recipe_from({"task": section}, "test").task)
     both = build_task(recipe_from({"task": section | {"held_out": "none"}}, "t").task)
     assert len(both.train) == len(both.evaluation) == 1
+
+
+def test_a_run_pays_no_unfinished_thought_and_shows_a_function_what_was_sampled(
+    tmp_path, monkeypatch
+):
+    """The template opens the thinking; the completion has but a box in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "answer": "1"}\n' * 4)
+    (tmp_path / "shows.py").write_text(
+        "def shows(completion, problem):\n    return float('<think>' in completion)\n"
+    )
+    tiny_qwen3(tmp_path / "model")
+    with_tag = TEMPLATE.replace("'<|assistant|>'", "'<|assistant|><think>'")
+    (tmp_path / "model" / "chat_template.jinja").write_text(with_tag)
+    thought = r"so \boxed{1}"
+    texts = (thought, f"{thought}</think>{thought}")
+    for section, rewards in (
+        ({"verifier": "exact"}, [0.0, 1.0]),
+        ({"verifier": "function", "reward_function": "shows:shows"}, [0.0, 0.0]),
+    ):
+        task = {"name": "jsonl", "path": "rows.jsonl", **section}
+        recipe = {"model": {"path": "model", "device": "cpu"}, "task": task}
+        with closing(assemble(recipe_from(recipe, "test"))) as assembly:
+            environment = assembly.world.environment
+            prompt = assembly.world.problems.prompts[0]
+            encode = assembly.tokenizer
+            for text, reward in zip(texts, rewards, strict=True):
+                ids = encode(text, add_special_tokens=False)["input_ids"]
+                opening = Opening(prompt, tuple(ids))
+                full = replace(environment, max_new_tokens=len(ids))
+                (group,) = full.continue_from([opening], 1, Sampling(), ("t",))
+                assert group.verdicts[0].reward == reward
+                paid = environment.has_answer(prompt, ids)
+                assert paid == (text != thought)

@@ -230,3 +230,27 @@ def test_a_problem_without_an_answer_cannot_be_shown_with_it(make_tokenizer):
     assert tokenizer.decode(shown) == "abb"
     with pytest.raises(DoesNotFit, match=r"'p' must have an answer to be shown"):
         shown_prompt_ids("{prompt} {answer}", prompt, tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("text", "sampled", "clean"),
+    [
+        ("<system>a<user>b<eos>", "<system>a<user>b", "ab"),
+        ("ab<eos>", "ab", "ab"),
+        ("a<eos>b<eos>", "ab", "ab"),
+        ("<bos>ab", "<bos>ab", "ab"),
+        ("a<user>", "a<user>", "a"),
+        ("<eos>", "", ""),
+        ("", "", ""),
+    ],
+)
+def test_a_reward_reads_what_was_sampled_but_for_its_end(
+    make_tokenizer, text, sampled, clean
+):
+    """Tags that a tokenizer calls special are part of an answer."""
+    tokenizer = make_tokenizer()
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    stops = [tokenizer.eos_token_id]
+    assert decode_completion(tokenizer, ids, stops, "sampled") == sampled
+    assert decode_completion(tokenizer, ids, stops, "clean") == clean
+    assert decoder(tokenizer, stops, "sampled")([ids, ids]) == [sampled] * 2
