@@ -81,6 +81,7 @@ WIRING = {
     "commands",
     "judges",
     "prefix_critics",
+    "resumed_keys",
     "session",
 }
 """These put the parts together: they may import anything, and no part imports them."""

@@ -153,13 +153,7 @@ def build_learner(
     return Learner(
         model,
         LearnerOptions(
-            schedule=Schedule(
-                peak=options.learning_rate,
-                decay=DECAYS[options.schedule],
-                num_warmup_updates=options.warmup_steps,
-                num_updates=config.num_policy_updates,
-                final_share=options.final_share,
-            ),
+            schedule=schedule_of(config),
             optimizer=AdamWOptions(
                 betas=(options.beta1, options.beta2),
                 epsilon=options.epsilon,
@@ -172,6 +166,18 @@ def build_learner(
             max_consecutive_skips=options.max_consecutive_skips,
         ),
         reference=reference,
+    )
+
+
+def schedule_of(config: RunConfig) -> Schedule:
+    """The learning rate of the policy over the run."""
+    options = config.learner
+    return Schedule(
+        peak=options.learning_rate,
+        decay=DECAYS[options.schedule],
+        num_warmup_updates=options.warmup_steps,
+        num_updates=config.num_policy_updates,
+        final_share=options.final_share,
     )
 
 

@@ -45,12 +45,11 @@ from accredit.reports.progress import TrainingProgress, final_table
 from accredit.reports.rollouts import rollout_rows
 from accredit.reports.run_directory import RunDirectory
 from accredit.reports.trackers import Guarded, open_tracker, require_tracker
+from accredit.resumed_keys import RESUMABLE_KEYS, change_lines
 from accredit.types import Sampling
 from accredit.world import rollout_cost
 
 DATA_FILE = "data.json"
-RESUMABLE_KEYS = ("steps", "threads", "trackers", "engine", "checkpoint")
-"""Sections of a recipe that a resumed run may change without becoming another run."""
 
 
 class TooManyInvalid(RuntimeError):
@@ -250,8 +249,11 @@ def resume_training(path: Path, overrides: Sequence[str]) -> tuple[RunDirectory,
         folders = recorded_folders(config, run.path, checkpoint)
         with closing(assemble(config, folders)) as assembly:
             state = restored(assembly, run, checkpoint)
+            before = recipe_from(run.recipe(), str(path))
+            version = assembly.world.learner.version
+            lines = change_lines(before, config, state.step, version)
             run.rewrite_recipe(assembly.config.model_dump(mode="json"))
-            return run, carry_on(assembly, run, state)
+            return run, carry_on(assembly, run, state, lines)
 
 
 def checkpoint_to_resume(run: RunDirectory) -> Path | None:
@@ -287,8 +289,12 @@ def restored(assembly: Assembly, run: RunDirectory, checkpoint: Path | None) -> 
     return state
 
 
-def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
+def carry_on(
+    assembly: Assembly, run: RunDirectory, state: State, lines: Sequence[str] = ()
+) -> bool:
     """Trains from `state` to the end and reports; False where it was stopped.
+
+    `lines` are said first.
 
     Raises:
         RuntimeError: the last checkpoint could not be written.
@@ -309,7 +315,7 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
         if TEACHER in assembly.folders:
             line = f"teacher: {assembly.folders[TEACHER]}"
             progress.console.print(line, soft_wrap=True)
-        progress.warn(opening_warnings(assembly))
+        progress.warn([*lines, *opening_warnings(assembly)])
         trackers = [
             open_tracker(name, run.path, run.recipe(), state.step)
             for name in config.trackers
