@@ -4,7 +4,7 @@ The one place that knows which class stands behind which name.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -129,6 +129,8 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
         clock=clock,
     )
     judges = build_judges(config, loaded, learner, sampler, train.prompts, folders)
+    if judges.critic is not None:
+        judges.critic.schedule = critic_schedule_of(config)
     return Assembly(
         config=config,
         world=world,
@@ -178,6 +180,15 @@ def schedule_of(config: RunConfig) -> Schedule:
         num_warmup_updates=options.warmup_steps,
         num_updates=config.num_policy_updates,
         final_share=options.final_share,
+    )
+
+
+def critic_schedule_of(config: RunConfig) -> Schedule | None:
+    """The critic's learning rate over its updates, one a step; None where it stays."""
+    if config.critic is None or not config.critic.follows_schedule:
+        return None
+    return replace(
+        schedule_of(config), peak=config.critic.learning_rate, num_updates=config.steps
     )
 
 

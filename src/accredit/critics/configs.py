@@ -38,6 +38,9 @@ class ValueHeadConfig(BaseConfig):
     {prompt} and {answer}. Empty shows the policy's prompt."""
     learning_rate: Annotated[float, Field(gt=0)] = 5e-6
     """Of its AdamW."""
+    follows_schedule: bool = False
+    """Whether its rate takes the shape of `learner.schedule` over all steps of the run,
+    warm-up included; else it stays as it is."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled, per unit of learning rate."""
     max_gradient_norm: Annotated[float, Field(gt=0)] | None = 1.0
