@@ -134,6 +134,7 @@ REFUSED: dict[str, object] = {
     "template": "{prompt} x",
     "warmup_steps": 1,
     "warmup_epochs": 2,
+    "follows_schedule": True,
     "max_prefixes": 3,
     "deviation_floor": 0.1,
     "reward_low": -1.0,

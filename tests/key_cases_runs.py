@@ -212,6 +212,20 @@ def critic_path(name: str, bench: Bench) -> None:
     assert (tables[0] - tables[1]).abs().max() > 1e-3
 
 
+def follows_schedule(name: str, bench: Bench) -> None:
+    """Over all four steps, where the policy's schedule is over those it learns in."""
+    for follows, expected in ((False, [1.0, 1.0]), (True, [1.0, 0.75])):
+        critic = {"warmup_steps": 1, "follows_schedule": follows}
+        changes = {
+            "algorithm": {"name": name, "critic": {**critic, "learning_rate": 1e-3}},
+            "learner": {"schedule": "linear"},
+        }
+        with closing(bench.assembly(**changes)) as assembly:
+            records = stepped(assembly, 2)
+        rates = [record.critic.learning_rate / 1e-3 for record in records]
+        assert rates == pytest.approx(expected)
+
+
 def max_prompt_tokens(bench: Bench) -> None:
     """`say 10` and longer are nine ids, `say 9` and shorter are eight."""
     for limit, num_dropped in ((9, 0), (8, 14)):
@@ -354,6 +368,10 @@ CASES: dict[str, Callable[[Bench], None]] = {
     "model.path": model_path,
     **{
         f"algorithm.{name}.critic.path": partial(critic_path, name)
+        for name in ("ppo", "sao", "pact")
+    },
+    **{
+        f"algorithm.{name}.critic.follows_schedule": partial(follows_schedule, name)
         for name in ("ppo", "sao", "pact")
     },
     "model.device": device,

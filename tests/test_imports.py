@@ -95,6 +95,7 @@ WIRING = {
     "prefix_critics",
     "resuming",
     "run_folder",
+    "resumed_keys",
     "session",
 }
 """These put the parts together: they may import anything, and no part imports them."""

@@ -159,6 +159,8 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
         clock=clock,
     )
     judges = build_judges(config, loaded, learner, sampler, train.prompts, folders)
+    if judges.critic is not None:
+        judges.critic.schedule = critic_schedule_of(config)
     return Assembly(
         config=config,
         world=world,
@@ -184,13 +186,7 @@ def build_learner(
     return Learner(
         model,
         LearnerOptions(
-            schedule=Schedule(
-                peak=options.learning_rate,
-                decay=DECAYS[options.schedule],
-                num_warmup_updates=options.warmup_steps,
-                num_updates=config.num_policy_updates,
-                final_share=options.final_share,
-            ),
+            schedule=schedule_of(config),
             optimizer=AdamWOptions(
                 betas=(options.beta1, options.beta2),
                 epsilon=options.epsilon,
@@ -203,6 +199,27 @@ def build_learner(
             max_consecutive_skips=options.max_consecutive_skips,
         ),
         reference=reference,
+    )
+
+
+def schedule_of(config: RunConfig) -> Schedule:
+    """The learning rate of the policy over the run."""
+    options = config.learner
+    return Schedule(
+        peak=options.learning_rate,
+        decay=DECAYS[options.schedule],
+        num_warmup_updates=options.warmup_steps,
+        num_updates=config.num_policy_updates,
+        final_share=options.final_share,
+    )
+
+
+def critic_schedule_of(config: RunConfig) -> Schedule | None:
+    """The critic's learning rate over its updates, one a step; None where it stays."""
+    if config.critic is None or not config.critic.follows_schedule:
+        return None
+    return replace(
+        schedule_of(config), peak=config.critic.learning_rate, num_updates=config.steps
     )
 
 

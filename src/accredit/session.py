@@ -52,15 +52,13 @@ from accredit.reports.progress import TrainingProgress, final_table
 from accredit.reports.rollouts import rollout_rows
 from accredit.reports.run_directory import RunDirectory
 from accredit.reports.trackers import Guarded, open_tracker, require_tracker
+from accredit.resumed_keys import RESUMABLE_KEYS, change_lines
 from accredit.resuming import checkpoint_to_resume, require_resumable, restored
 from accredit.run_folder import begun, free_folder, interruptible, write_report_of
 from accredit.tasks.build import Task
 from accredit.tasks.trials import tried
 from accredit.types import Sampling
 from accredit.world import rollout_cost
-
-RESUMABLE_KEYS = ("steps", "threads", "trackers", "engine", "checkpoint")
-"""Sections of a recipe that a resumed run may change without becoming another run."""
 
 
 class TooManyInvalid(RuntimeError):
@@ -293,8 +291,12 @@ def resume_training(
             require_same_parts(run.path, assembly, accept_changes)
             begin = restored(assembly, run, checkpoint, accept_changes)
             record_parts(run.path, assembly)
+            before = recipe_from(run.recipe(), str(path))
+            version = assembly.world.learner.version
+            lines = change_lines(before, config, begin.state.step, version)
             run.rewrite_recipe(assembly.config.model_dump(mode="json"))
-            return run, carry_on(assembly, run, begin.state, begin.lines)
+            lines = [*begin.lines, *lines]
+            return run, carry_on(assembly, run, begin.state, lines)
 
 
 def carry_on(

@@ -44,6 +44,9 @@ class ValueHeadConfig(BaseConfig):
     text with {prompt} and {answer}. Empty shows the policy's prompt."""
     learning_rate: Annotated[float, Field(gt=0)] = 5e-6
     """Sets the learning rate of the critic's AdamW."""
+    follows_schedule: bool = False
+    """Gives the critic's rate the shape of `learner.schedule` over all steps of the
+    run, warm-up included; else it stays constant."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decays the critic's weights, decoupled, per unit of learning rate."""
     max_gradient_norm: Annotated[float, Field(gt=0)] | None = 1.0

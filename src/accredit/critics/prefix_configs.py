@@ -64,7 +64,12 @@ class HeadConfig(ValueHeadConfig):
                 f"rollouts are stopped early, got {self.reward_low} and "
                 f"{self.reward_high}; scale the rewards"
             )
-        for key in ("warmup_steps", "max_prefixes", "deviation_floor"):
+        for key in (
+            "warmup_steps",
+            "follows_schedule",
+            "max_prefixes",
+            "deviation_floor",
+        ):
             if getattr(self, key) != type(self).model_fields[key].default:
                 raise ValueError(
                     f"algorithm.critic.{key} goes with critics of whole rollouts, got "

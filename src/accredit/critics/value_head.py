@@ -20,23 +20,23 @@ Knows no algorithm: what it should have said is `ValueTargets`.
 import math
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
-from transformers import PreTrainedModel
+from torch import Tensor
 
 from accredit.critics import saved
-from accredit.critics.backbone import Trunk, hidden_states
+from accredit.critics.backbone import Trunk
 from accredit.critics.configs import ValueHeadConfig
 from accredit.critics.lessons import Lesson, few_prefixes, lesson, prompt_weights
 from accredit.critics.outputs import Output, output_of
+from accredit.critics.value_model import ValueModel
 from accredit.functional.flops import ModelShape, training_flops
 from accredit.functional.logprobs import at_prefixes
 from accredit.learner.descent import Descent
 from accredit.learner.micro_batches import row_parts
 from accredit.learner.optimizer import AdamWOptions, adamw
+from accredit.learner.schedules import Schedule
 from accredit.learner.update import minibatch_rows, row_lengths
 from accredit.records import CriticUpdate, ValueTargets
 from accredit.types import Batch
@@ -44,33 +44,6 @@ from accredit.views import ShownPrompt, View, shown
 
 ROUNDING = 1e-6
 """Of a reward, relative to the range it must lie in."""
-
-
-class ValueModel(nn.Module):
-    """Backbone and head as one module; V of no prefix but through it."""
-
-    def __init__(self, backbone: PreTrainedModel, num_outputs: int) -> None:
-        super().__init__()
-        self.backbone = backbone
-        hidden = backbone.config.get_text_config().hidden_size
-        # No draw is spent on weights that are 0.
-        head: Any = nn.utils.skip_init(
-            nn.Linear, hidden, num_outputs, device=backbone.device
-        )
-        self.head: nn.Linear = head
-        nn.init.zeros_(self.head.weight)
-
-    def forward(
-        self, token_ids: Int[Tensor, "rollout position"], head_only: bool = False
-    ) -> Float[Tensor, "rollout prefix output"]:
-        """What the head says of each prefix; one prefix more than positions.
-
-        `head_only` leaves the backbone without a gradient.
-        """
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not head_only):
-            hidden = hidden_states(self.backbone, token_ids)
-        with torch.autocast(token_ids.device.type, enabled=False):
-            return at_prefixes(self.head(hidden.float()))
 
 
 @dataclass(eq=False)
@@ -109,6 +82,8 @@ class ValueHeadCritic:
         with torch.no_grad():
             self.model.head.bias.copy_(self.output.bias(self._unit(config.first_value)))
         self.num_updates = 0
+        self.schedule: Schedule | None = None
+        """Of the learning rate over its updates; None leaves the rate as it is set."""
         self.is_measured = False
         """Whether an update says how far it moved the weights."""
         self._micro_batch_tokens = micro_batch_tokens
@@ -191,6 +166,8 @@ class ValueHeadCritic:
             RuntimeError: Too many steps in a row were not finite.
         """
         config = self.config
+        if self.schedule is not None:
+            self.learning_rate = self.schedule.rate(self.num_updates)
         taught = self._lesson(batch, wanted, seed)
         steps = minibatch_rows(
             batch.num_rollouts,
