@@ -124,8 +124,9 @@ def is_sound(row: dict[str, Any]) -> bool:
 
 
 def _is_column(column: object, length: int) -> bool:
-    is_whole = isinstance(column, list) and len(column) == length
-    return is_whole and all(map(_is_number, column))
+    if not isinstance(column, list) or len(column) != length:
+        return False
+    return all(map(_is_number, column))
 
 
 def _is_number(value: object) -> bool:
