@@ -439,7 +439,7 @@ def tables(draw: random.Random, base: Base) -> Case:
         )
     if choice == "column":
         lines[0][draw.randrange(4)] = draw.choice(
-            ["", "x", "mean_reward ", "share_f\0"]
+            ["", "x", "mean_rewards", "share_f\0"]
         )
     else:
         row, column = lines[draw.randrange(1, 11)], draw.randrange(4)
