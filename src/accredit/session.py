@@ -293,9 +293,9 @@ def resume_training(
             record_parts(run.path, assembly)
             before = recipe_from(run.recipe(), str(path))
             version = assembly.world.learner.version
-            lines = change_lines(before, config, begin.state.step, version)
+            changed = change_lines(before, config, begin.state.step, version)
             run.rewrite_recipe(assembly.config.model_dump(mode="json"))
-            lines = [*begin.lines, *lines]
+            lines = [*begin.lines, *changed]
             return run, carry_on(assembly, run, begin.state, lines)
 
 
