@@ -43,7 +43,7 @@ class SamplingConfig(BaseConfig):
     distribution: below 1, algorithms with ratios to the engine are refused, others
     learn with ratios of the whole."""
     top_k: Annotated[int, Field(ge=0)] = 0
-    """Number of likeliest tokens to sample from; 0 takes all. Refused where `top_p` is."""
+    """Number of likeliest tokens to sample from; 0 takes all. Refused as `top_p` is."""
     max_new_tokens: Positive | None = None
     """Budget of a completion, in tokens; none takes the task's own."""
     max_prompt_tokens: Positive = 1024
