@@ -91,6 +91,7 @@ WIRING = {
     "cli",
     "commands",
     "judges",
+    "opening",
     "origins",
     "prefix_critics",
     "resuming",

@@ -13,7 +13,8 @@ import torch
 
 from accredit.algorithms.build import Advancing, build_algorithm
 from accredit.config import RunConfig
-from accredit.engines.models import context_tokens, load_model
+from accredit.critics.value_head import ValueHeadCritic
+from accredit.engines.models import Pretrained, context_tokens, load_model
 from accredit.engines.template_arguments import give_template_arguments
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.environments.single_turn import SingleTurn
@@ -112,12 +113,8 @@ def assemble(
 def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Assembly:
     """The run around a task that is built already."""
     device = chosen_device(config.model.device)
-    loaded = load_model(config.model.path, torch.float32, device)
-    set_threads(config.threads, loaded.model)
+    loaded = loaded_policy(config, device)
     sampling = config.sampling
-    give_template_arguments(
-        loaded.tokenizer, sampling.template_arguments, sampling.chat
-    )
     render = partial(
         render_all,
         tokenizer=loaded.tokenizer,
@@ -159,8 +156,7 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
         clock=clock,
     )
     judges = build_judges(config, loaded, learner, sampler, train.prompts, folders)
-    if judges.critic is not None:
-        judges.critic.schedule = critic_schedule_of(config)
+    set_critic_schedule(judges.critic, config)
     return Assembly(
         config=config,
         world=world,
@@ -214,13 +210,23 @@ def schedule_of(config: RunConfig) -> Schedule:
     )
 
 
-def critic_schedule_of(config: RunConfig) -> Schedule | None:
-    """The critic's learning rate over its updates, one a step; None where it stays."""
-    if config.critic is None or not config.critic.follows_schedule:
-        return None
-    return replace(
-        schedule_of(config), peak=config.critic.learning_rate, num_updates=config.steps
+def set_critic_schedule(critic: ValueHeadCritic | None, config: RunConfig) -> None:
+    """The critic's learning rate over its updates, one a step, where it follows."""
+    options = config.critic
+    if critic is None or options is None or not options.follows_schedule:
+        return
+    critic.schedule = replace(
+        schedule_of(config), peak=options.learning_rate, num_updates=config.steps
     )
+
+
+def loaded_policy(config: RunConfig, device: str) -> Pretrained:
+    """The recipe's model, with its threads and its chat template's arguments set."""
+    loaded = load_model(config.model.path, torch.float32, device)
+    set_threads(config.threads, loaded.model)
+    options = config.sampling
+    give_template_arguments(loaded.tokenizer, options.template_arguments, options.chat)
+    return loaded
 
 
 def reload(config: RunConfig, device: str) -> Any:

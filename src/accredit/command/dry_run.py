@@ -20,8 +20,8 @@ def dry_run(config: RunConfig) -> int:
         ValueError: a run would be refused.
     """
     from accredit.assembly import assemble
+    from accredit.opening import opening_warnings
     from accredit.reports.trackers import require_tracker
-    from accredit.session import opening_warnings
     from accredit.tasks.trials import tried
 
     for name in config.trackers:

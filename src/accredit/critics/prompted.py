@@ -126,8 +126,7 @@ class PromptedCritic:
         self._target_rounding = target_rounding
         self._is_tied = is_tied
         self._tokenizer = tokenizer or questions.tokenizer
-        self._reading = read(model)
-        self._num_updates = 0
+        self._reading, self._num_updates = read(model), 0
         self._scorer = Scorer(model, self._reading.scoring, micro_batch_tokens, 1.0)
         self._descent = Descent(
             adamw(model, AdamWOptions(weight_decay=config.weight_decay)),

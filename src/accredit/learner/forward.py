@@ -150,14 +150,19 @@ class Reading:
     def and_now(self, model: PreTrainedModel) -> "Reading":
         """The same, less what no longer holds at the weights of now.
 
+        The model's mode comes back.
+
         Raises:
             RuntimeError: The model is none that can be trained, which did not show at
                 the weights of the start.
         """
+        was_training = model.training
         try:
             found = read(model, AGAIN)
         except ValueError as error:
             raise RuntimeError(f"after its first updates {error}") from error
+        finally:
+            model.train(was_training)
         return replace(
             self,
             short_head=self.short_head and found.short_head,

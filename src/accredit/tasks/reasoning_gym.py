@@ -131,7 +131,7 @@ class ReasoningGymVerifier:
             for problem, completion, _ in items
         ]
 
-    def _judged(self, problem: Problem, answer: str) -> Verdict:
+    def _judged(self, problem: Problem, answer: str | None) -> Verdict:
         """The answer's score; 0 where it twice has none and the gold answer has one."""
         verdict = self.verdict(problem, answer)
         if verdict.reward is not None or problem.answer is None:
