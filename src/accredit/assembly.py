@@ -210,10 +210,12 @@ def schedule_of(config: RunConfig) -> Schedule:
     )
 
 
-def set_critic_schedule(critic: ValueHeadCritic | None, config: RunConfig) -> None:
+def set_critic_schedule(critic: TrainableCritic | None, config: RunConfig) -> None:
     """The critic's learning rate over its updates, one a step, where it follows."""
     options = config.critic
-    if critic is None or options is None or not options.follows_schedule:
+    if not isinstance(critic, ValueHeadCritic) or options is None:
+        return
+    if not options.follows_schedule:
         return
     critic.schedule = replace(
         schedule_of(config), peak=options.learning_rate, num_updates=config.steps
