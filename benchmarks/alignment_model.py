@@ -103,7 +103,7 @@ def policy_change(num_moves: int, size: str, seed: int) -> Change:
     values = algorithm.critic.values(batch, batch.rewards)
     credit = algorithm.credit(batch, batch.rewards, values)
     learner = learner_of(world, POLICY_RATES[size])
-    update = learner.update_policy(batch, credit.advantages, algorithm.objective, seed)
+    update = learner.begin(batch, credit.advantages, algorithm.objective, seed).run()
     log_ratios = learner.logprobs(batch) - update.old_logprobs
     fresh = world.rolled_out(prompts, GROUP_SIZE, ("new",))
     openings, places = openings_at(fresh, NUM_PREFIXES, generator(seed, "prefixes"))

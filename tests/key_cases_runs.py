@@ -171,9 +171,9 @@ def max_consecutive_skips(bench: Bench) -> None:
             broken = torch.full_like(record.credit.advantages, torch.nan)
             learner, objective = assembly.world.learner, assembly.algorithm.objective
             for _ in range(limit - 1):
-                learner.update_policy(record.batch, broken, objective, 0)
+                learner.begin(record.batch, broken, objective, 0).run()
             with pytest.raises(RuntimeError, match="max_consecutive_skips"):
-                learner.update_policy(record.batch, broken, objective, 0)
+                learner.begin(record.batch, broken, objective, 0).run()
 
 
 def device(bench: Bench) -> None:

@@ -27,7 +27,7 @@ from accredit.learner.learner import Learner
 from accredit.learner.options import LearnerOptions
 from accredit.learner.schedules import Schedule
 from accredit.learner.teacher import Teacher as FrozenTeacher
-from accredit.protocols import Interlude, Objective
+from accredit.protocols import Objective
 from accredit.records import PolicyUpdate, Record, State
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import (
@@ -344,31 +344,62 @@ class KnownLearner:
     def entropies(self, batch: Batch) -> Tensor:
         return torch.where(batch.sampled, self.entropy, 0.0)
 
-    def update_policy(
+    def begin(
         self,
         batch: Batch,
         advantages: Tensor,
         objective: Objective,
         seed: int,
-        interlude: Interlude | None = None,
-    ) -> PolicyUpdate:
-        """Runs the interlude as the learner does; moves nothing itself."""
+        *,
+        measures_displacement: bool = False,
+    ) -> "UnmovedSteps":
+        """Moves nothing."""
         self.advantages.append(advantages)
-        nothing = torch.zeros_like(advantages)
         count = objective.num_minibatches * objective.num_epochs
-        for index in range(count):
-            if interlude is not None and interlude.add_gradient is not None:
-                interlude.add_gradient(index)
-            if interlude is not None and interlude.after_step is not None:
-                interlude.after_step(index)
-        zeros = (0.0,) * count
-        moved = () if interlude is None else zeros
-        return PolicyUpdate(
-            nothing, nothing, nothing, None, zeros, zeros, 1.0, 0, 0, 0, moved
-        )
+        return UnmovedSteps(torch.zeros_like(advantages), count, measures_displacement)
+
+    def moved_by_others(self, num_steps: int) -> None:
+        self.version += num_steps
 
     def save(self, folder: Path) -> None:
         raise NotImplementedError
 
     def load(self, folder: Path) -> None:
         raise NotImplementedError
+
+
+@dataclass
+class UnmovedSteps:
+    """An update that takes its steps and moves nothing."""
+
+    nothing: Tensor
+    num_steps: int
+    measures_displacement: bool
+
+    def backward(self, index: int) -> bool:
+        return True
+
+    def descend(self) -> None:
+        """No step."""
+
+    def step(self, index: int) -> None:
+        """No step."""
+
+    def run(self) -> PolicyUpdate:
+        return self.result()
+
+    def result(self) -> PolicyUpdate:
+        zeros = (0.0,) * self.num_steps
+        return PolicyUpdate(
+            self.nothing,
+            self.nothing,
+            self.nothing,
+            None,
+            losses=zeros,
+            gradient_norms=zeros,
+            learning_rate=1.0,
+            num_skipped=0,
+            num_forward_tokens=0,
+            num_backward_tokens=0,
+            displacements=zeros if self.measures_displacement else (),
+        )

@@ -115,6 +115,8 @@ class CriticUpdate:
     """Attempts that did not fit the critic's context."""
     num_nonfinite: int = 0
     """Of the skipped steps, those whose loss or gradient was not finite."""
+    num_policy_steps: int = 0
+    """Of the steps taken, those that moved weights which the policy shares."""
 
 
 def nothing_fitted(num_left_out: int, learning_rate: float) -> CriticUpdate:

@@ -19,7 +19,7 @@ from accredit.algorithms.ac2_visit import Visit
 from accredit.algorithms.replay_configs import AC2Config
 from accredit.algorithms.replay_memory import CriticMemory
 from accredit.critics.prefix_configs import PromptedConfig
-from accredit.protocols import Interlude, Objective, PrefixCritic
+from accredit.protocols import Objective, PrefixCritic
 from accredit.randomness import generator, keyed_seed
 from accredit.records import Cost, CriticUpdate, PolicyUpdate, State
 from accredit.replay import LessonBuffer, StoredLesson
@@ -62,6 +62,8 @@ class CriticTurn:
             ]
         taken = [update for update in found if update is not None]
         self.update = merged(taken) if taken else None
+        if self.update is not None:
+            self.world.learner.moved_by_others(self.update.num_policy_steps)
 
     @property
     def rate(self) -> float:
@@ -106,6 +108,7 @@ def merged(updates: Sequence[CriticUpdate]) -> CriticUpdate:
         displacement=math.fsum(moves) if moves else None,
         num_left_out=sum(u.num_left_out for u in updates),
         num_nonfinite=sum(u.num_nonfinite for u in updates),
+        num_policy_steps=sum(u.num_policy_steps for u in updates),
     )
 
 
@@ -161,23 +164,20 @@ def updated(
         return None
     if config.order == "critic_actor" and not config.joint_loss:
         turn.take()
-    last = objective.num_minibatches * objective.num_epochs - 1
-    due = 0 if config.order == "actor_critic_actor" else last
-
-    def after_step(index: int) -> None:
-        if index == due and not turn.is_done and not config.joint_loss:
-            turn.take()
-
-    def add_gradient(index: int) -> None:
-        if config.joint_loss and not turn.is_done:
-            turn.add_gradient()
-
     seed = keyed_seed(world.seed, "minibatches", state.step)
-    interlude = Interlude(add_gradient, after_step)
     with world.clock.measure("update"):
-        policy = world.learner.update_policy(
-            batch, advantages, objective, seed, interlude
+        update = world.learner.begin(
+            batch, advantages, objective, seed, measures_displacement=True
         )
+        due = 0 if config.order == "actor_critic_actor" else update.num_steps - 1
+        for index in range(update.num_steps):
+            has_gradient = update.backward(index)
+            if config.joint_loss and has_gradient and not turn.is_done:
+                turn.add_gradient()
+            update.descend()
+            if index == due and not turn.is_done and not config.joint_loss:
+                turn.take()
+        policy = update.result()
     if not turn.is_done:
         turn.store()
     return policy

@@ -94,7 +94,9 @@ def critic_fitted(
     seed = keyed_seed(world.seed, "critic", state.step)
     warming_up = is_warming_up(critic, state)
     with world.clock.measure("critic"):
-        return critic.update(batch, wanted, seed, warming_up=warming_up)
+        update = critic.update(batch, wanted, seed, warming_up=warming_up)
+    world.learner.moved_by_others(update.num_policy_steps)
+    return update
 
 
 def critic_cost(critic: TrainableCritic, batch: Batch, update: CriticUpdate) -> Cost:

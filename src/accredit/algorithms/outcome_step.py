@@ -137,12 +137,8 @@ def update_policy(
     if not drawn.groups or not bool(batch.trainable.any()):
         return None
     with world.clock.measure("update"):
-        return world.learner.update_policy(
-            batch,
-            advantages,
-            algorithm.objective,
-            keyed_seed(world.seed, "minibatches", state.step),
-        )
+        seed = keyed_seed(world.seed, "minibatches", state.step)
+        return world.learner.begin(batch, advantages, algorithm.objective, seed).run()
 
 
 def recorded(

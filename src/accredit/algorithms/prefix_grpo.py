@@ -134,7 +134,7 @@ class PrefixGRPO:
         seed = keyed_seed(world.seed, "minibatches", state.step)
         objective = replay_objective(self.config, memory.entropy_offset)
         with world.clock.measure("update"):
-            return world.learner.update_policy(batch, advantages, objective, seed)
+            return world.learner.begin(batch, advantages, objective, seed).run()
 
 
 def prefix_grpo(config: PrefixGRPOConfig, max_new_tokens: int) -> PrefixGRPO:
