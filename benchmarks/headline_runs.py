@@ -160,8 +160,8 @@ def fresh_reward(state: State, record: Record, config: RunConfig) -> float | Non
         # It keeps no routing: the newest of its store is the step's.
         due = (state.step - 1) % options.refill_every == 0
         newest = options.num_refill * options.refill_every if due else 0
-        stored = state.memory["replay"]
-        rewards = [item["reward"] for item in stored[max(0, len(stored) - newest) :]]
+        stored = state.memory.rollouts.items
+        rewards = [item.reward for item in stored[max(0, len(stored) - newest) :]]
     else:
         groups = record.groups if record.routing is None else record.routing.refill
         rewards = [v.reward for g in groups for v in g.verdicts if v.reward is not None]

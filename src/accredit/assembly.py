@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from accredit.algorithms.build import Advancing, build_algorithm
+from accredit.algorithms.build import build_algorithm
 from accredit.config import RunConfig
 from accredit.engines.models import context_tokens, load_model
 from accredit.engines.transformers_engine import TransformersEngine
@@ -26,7 +26,7 @@ from accredit.tasks.rendering import decoder, render_all
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import Prompt, Sampling
 from accredit.verification.answered import read_with_thinking
-from accredit.world import Clock, TimedEngine, TimedVerifier, World
+from accredit.world import Algorithm, Clock, TimedEngine, TimedVerifier, World
 
 TINY = 20_000_000
 """Parameters under which a second thread only waits for the first."""
@@ -38,7 +38,7 @@ class Assembly:
 
     config: RunConfig
     world: World
-    algorithm: Advancing
+    algorithm: Algorithm
     critic: TrainableCritic | PrefixCritic | None
     """The algorithm's, where it has parameters: to be saved with the policy."""
     folders: Mapping[str, str]

@@ -211,7 +211,8 @@ def start_training(config: RunConfig) -> tuple[RunDirectory, bool]:
             # Before the recipe, which makes the folder a run that can be resumed.
             record_judges(run.path, assembly.folders)
             run.start(config.model_dump(mode="json"), environment())
-            return run, carry_on(assembly, run, State())
+            state = State(memory=assembly.algorithm.initial_memory)
+            return run, carry_on(assembly, run, state)
 
 
 def free_folder(wanted: Path) -> Path:
@@ -267,9 +268,9 @@ def checkpoint_to_resume(run: RunDirectory) -> Path | None:
 
 def restored(assembly: Assembly, run: RunDirectory, checkpoint: Path | None) -> State:
     """The state of a checkpoint, loaded; rows after it are dropped."""
-    state = State()
+    state = State(memory=assembly.algorithm.initial_memory)
     if checkpoint is not None:
-        state = load_state(checkpoint)
+        state = load_state(checkpoint, type(state.memory))
         assembly.world.learner.load(checkpoint)
         if assembly.critic is not None:
             assembly.critic.load(checkpoint / CRITIC_FOLDER)
@@ -313,10 +314,7 @@ def carry_on(assembly: Assembly, run: RunDirectory, state: State) -> bool:
             stack.callback(tracker.close)
         session = Session(assembly, run, progress, trackers)
         stack.enter_context(interruptible(session))
-        algorithm = assembly.algorithm
-        state = train(
-            lambda state: algorithm.advance(state, world), state, plan, session
-        )
+        state = train(assembly.algorithm, world, state, plan, session)
     write_report(run)
     progress.console.print(final_table(run.metrics(), run.evaluations()))
     if session.last_save_fault:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -48,23 +47,3 @@ class ReferenceBank:
             for problem_id, found in sorted(candidates.items())
         }
         return ReferenceBank({**self.items, **new})
-
-    def to_json(self) -> dict[str, str]:
-        """As JSON values."""
-        return dict(self.items)
-
-    @classmethod
-    def from_json(cls, content: Any) -> "ReferenceBank":
-        """What `to_json` gave.
-
-        Raises:
-            ValueError: `content` is something else.
-        """
-        if not isinstance(content, Mapping) or not all(
-            isinstance(part, str) for pair in content.items() for part in pair
-        ):
-            raise ValueError(
-                "stored references must map problem ids to packed completions, got "
-                f"{content!r:.80}; they were saved by something else"
-            )
-        return cls(dict(content))

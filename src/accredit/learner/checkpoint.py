@@ -83,9 +83,12 @@ def latest_checkpoint(root: Path) -> Path | None:
     return None
 
 
-def load_state(folder: Path) -> State:
-    """The algorithm's state of a checkpoint, exactly as it was saved."""
-    return state_from_json((folder / STATE).read_text(encoding="utf-8"))
+def load_state(folder: Path, memory_type: type) -> State:
+    """The algorithm's state of a checkpoint, exactly as it was saved.
+
+    `memory_type` is that of the algorithm's memory.
+    """
+    return state_from_json((folder / STATE).read_text(encoding="utf-8"), memory_type)
 
 
 def checkpoint_fault(folder: Path) -> str | None:

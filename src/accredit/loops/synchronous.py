@@ -1,16 +1,14 @@
 """One step after the other: the loop that knows nothing.
 
-It sees an algorithm, a state, a world and an observer. What an algorithm does is its
-step; what is written, shown, evaluated and saved is the observer's.
+It sees an algorithm, a state, a world and an observer. What a step does is the
+algorithm's; what is written, shown, evaluated and saved is the observer's.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from accredit.records import Record, State
-
-Step = Callable[[State], tuple[State, Record]]
+from accredit.world import Algorithm, World
 
 
 @runtime_checkable
@@ -37,7 +35,9 @@ class Plan:
     """0 saves at the end only."""
 
 
-def train(step: Step, state: State, plan: Plan, observer: Observer) -> State:
+def train(
+    algorithm: Algorithm, world: World, state: State, plan: Plan, observer: Observer
+) -> State:
     """Steps until the plan is done or somebody asks to stop.
 
     Evaluates before the first step and after the last one. A stop in between saves and
@@ -46,7 +46,8 @@ def train(step: Step, state: State, plan: Plan, observer: Observer) -> State:
     if state.step == 0:
         state = observer.evaluated(state)
     while state.step < plan.num_steps and not observer.stop_requested:
-        state, record = step(state)
+        drawn = algorithm.draw(state, world)
+        state, record = algorithm.learn(state, world, drawn)
         observer.stepped(state, record)
         is_last = state.step == plan.num_steps
         if is_last or is_due(plan.evaluate_every, state.step):

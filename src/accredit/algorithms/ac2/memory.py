@@ -1,0 +1,36 @@
+"""What AC2 carries between steps: the table in section 2 of our page on its paper."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from accredit.algorithms.replay.control import START_OFFSET
+from accredit.critics.readiness import GateState
+from accredit.critics.references import ReferenceBank
+from accredit.replay import LessonBuffer, RolloutBuffer
+from accredit.types import EMPTY
+
+Outcome = tuple[float, float, float]
+"""A value that the critic said, the mean reward that came, and of how many."""
+
+
+@dataclass(frozen=True)
+class AC2Memory:
+    """Buffers, bank, gate and what the controls turn."""
+
+    rollouts: RolloutBuffer
+    """To go on from."""
+    examples: LessonBuffer
+    """Of the critic."""
+    learning_rate: float
+    """Of the critic's next update."""
+    entropy_offset: float = START_OFFSET
+    """Added to clip_high."""
+    bank: ReferenceBank = field(default_factory=ReferenceBank)
+    gate: GateState = field(default_factory=GateState)
+    breaches: int = 0
+    """Steps in a row in which the critic moved the weights too far."""
+    spreads: Mapping[str, tuple[int, float]] = field(default_factory=lambda: EMPTY)
+    """Of each problem, groups with siblings and the sum of their endpoints' variances:
+    how much credit a chunk deals."""
+    outcomes: tuple[tuple[Outcome, ...], ...] = ()
+    """Of the last steps, oldest first, where the critic is recalibrated by them."""
