@@ -33,7 +33,7 @@ from walk_model import (
 
 from accredit.algorithms.build import Supplies, build_algorithm
 from accredit.algorithms.configs import GRPOConfig
-from accredit.algorithms.outcome_step import Algorithm
+from accredit.algorithms.step import OutcomeAlgorithm
 from accredit.critics.value_head import ValueHeadCritic
 from accredit.decisions import token_steps
 from accredit.randomness import generator
@@ -54,7 +54,7 @@ WARM_PHASES = ((2e-3, 6), (7e-4, 3), (2e-4, 2))
 Cell = dict[str, dict[str, float]]
 
 
-def grpo(num_moves: int) -> Algorithm:
+def grpo(num_moves: int) -> OutcomeAlgorithm:
     """Whose credit and objective move the policy."""
     config = GRPOConfig(num_minibatches=4, clip_low=0.2, clip_high=0.28)
     return build_algorithm(config, Supplies(3 * num_moves, None, None))

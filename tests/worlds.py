@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from accredit.algorithms.build import Advancing, Supplies, build_algorithm
+from accredit.algorithms.build import Supplies, build_algorithm
 from accredit.algorithms.opd import PolicyAsTeacher, ShownTeacher, Teacher
 from accredit.config import RunConfig, recipe_from, union_members
 from accredit.critics.build import build_critic
@@ -27,6 +27,7 @@ from accredit.learner.learner import Learner
 from accredit.learner.options import LearnerOptions
 from accredit.learner.schedules import Schedule
 from accredit.learner.teacher import Teacher as FrozenTeacher
+from accredit.loops.synchronous import advance, first_state
 from accredit.protocols import Objective
 from accredit.records import PolicyUpdate, Record, State
 from accredit.tasks.source import ShuffledPrompts
@@ -42,7 +43,7 @@ from accredit.types import (
     StopReason,
     Verdict,
 )
-from accredit.world import Clock, TimedEngine, World
+from accredit.world import Algorithm, Clock, TimedEngine, World
 from letter_critics import letter_critic
 from tiny_models import decoder_settings, seeded
 
@@ -158,7 +159,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 def algorithm(
     name: str, max_new_tokens: int = BUDGET, world: World | None = None, **keys: Any
-) -> Advancing:
+) -> Algorithm:
     """An algorithm as a recipe names it; three prompts and four siblings by default.
 
     Keys of the critic are dotted (`critic.trunk`) or a mapping. A critic's backbone is
@@ -227,12 +228,12 @@ def lover_of_a() -> PreTrainedModel:
 
 
 def steps(
-    chosen: Advancing, world: World, count: int, state: State | None = None
+    chosen: Algorithm, world: World, count: int, state: State | None = None
 ) -> tuple[State, list[Record]]:
     """State and records after so many steps."""
-    state, records = state or State(), []
+    state, records = state or first_state(chosen), []
     for _ in range(count):
-        state, record = chosen.advance(state, world)
+        state, record = advance(chosen, state, world)
         records.append(record)
     return state, records
 
@@ -383,7 +384,8 @@ class UnmovedSteps:
         """No step."""
 
     def step(self, index: int) -> None:
-        """No step."""
+        self.backward(index)
+        self.descend()
 
     def run(self) -> PolicyUpdate:
         return self.result()

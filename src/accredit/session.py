@@ -32,7 +32,7 @@ from accredit.learner.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
-from accredit.loops.synchronous import Plan, is_due, train
+from accredit.loops.synchronous import Plan, first_state, is_due, train
 from accredit.prefix_critics import opening_of_prompted
 from accredit.records import Cost, Record, State
 from accredit.reports.alarms import PATIENCE, new_warning_lines
@@ -211,7 +211,7 @@ def start_training(config: RunConfig) -> tuple[RunDirectory, bool]:
             # Before the recipe, which makes the folder a run that can be resumed.
             record_judges(run.path, assembly.folders)
             run.start(config.model_dump(mode="json"), environment())
-            state = State(memory=assembly.algorithm.initial_memory)
+            state = first_state(assembly.algorithm)
             return run, carry_on(assembly, run, state)
 
 
@@ -268,7 +268,7 @@ def checkpoint_to_resume(run: RunDirectory) -> Path | None:
 
 def restored(assembly: Assembly, run: RunDirectory, checkpoint: Path | None) -> State:
     """The state of a checkpoint, loaded; rows after it are dropped."""
-    state = State(memory=assembly.algorithm.initial_memory)
+    state = first_state(assembly.algorithm)
     if checkpoint is not None:
         state = load_state(checkpoint, type(state.memory))
         assembly.world.learner.load(checkpoint)

@@ -21,7 +21,7 @@ from ac2_worlds import (
     spoken_world,
     text_of,
 )
-from accredit.algorithms import replayed
+from accredit.algorithms.replay import routes
 from accredit.protocols import Objective
 from accredit.records import PolicyUpdate
 from accredit.types import Batch
@@ -42,7 +42,7 @@ def cut_in_turn(places: list[int]) -> Iterator[list[int]]:
         places.append(places.pop(0))
         return places[-1]
 
-    with patch.object(replayed, "drawn_cut", cut):
+    with patch.object(routes, "drawn_cut", cut):
         yield places
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from accredit.algorithms.ac2.ac2 import ac2
-from accredit.algorithms.ac2.plus import ac2_plus
+from accredit.algorithms.ac2.ac2_plus import ac2_plus
 from accredit.algorithms.cispo import cispo
 from accredit.algorithms.dapo import dapo
 from accredit.algorithms.dr_grpo import dr_grpo

@@ -23,8 +23,6 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field
 
-from accredit.types import EMPTY
-
 Count = Annotated[int, Field(ge=0)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """What a saved memory may hold at such a place."""
@@ -141,7 +139,7 @@ class Track:
 class GateState:
     """Memory of the gate between steps."""
 
-    tracks: Mapping[str, Track] = field(default_factory=lambda: EMPTY)
+    tracks: Mapping[str, Track] = field(default_factory=dict)
     """Of every problem that was visited."""
     window: tuple[tuple[Amount, ...], ...] = ()
     """Errors of the last complete steps, oldest step first."""

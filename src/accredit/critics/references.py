@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from accredit.replay import packed, unpacked
-from accredit.types import EMPTY
 
 
 @dataclass(frozen=True)
 class ReferenceBank:
     """The first passing completion of each problem, never replaced."""
 
-    items: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    items: Mapping[str, str] = field(default_factory=dict)
     """Problem id -> packed ids of the completion."""
 
     def __len__(self) -> int:

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from functools import cache
 from typing import Any, NoReturn
 
 from pydantic import TypeAdapter, ValidationError
@@ -36,9 +37,15 @@ def state_json(state: State) -> str:
     return json.dumps(content, indent=1, allow_nan=False)
 
 
+@cache
+def adapter(memory_type: type) -> Any:
+    """What writes and reads such a memory."""
+    return TypeAdapter(memory_type)
+
+
 def memory_json(memory: object) -> Any:
     """An algorithm's memory as JSON values, by the fields of its type."""
-    return TypeAdapter(type(memory)).dump_python(memory, mode="json")
+    return adapter(type(memory)).dump_python(memory, mode="json")
 
 
 def memory_from_json(content: Any, memory_type: type) -> Any:
@@ -49,7 +56,7 @@ def memory_from_json(content: Any, memory_type: type) -> Any:
     """
     try:
         text = json.dumps(content)
-        return TypeAdapter(memory_type).validate_json(text, strict=True)
+        memory = adapter(memory_type).validate_json(text, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(["memory", *map(str, first["loc"])])
@@ -58,6 +65,14 @@ def memory_from_json(content: Any, memory_type: type) -> Any:
             f"{first['input']!r:.80} at {place} ({first['msg']}); resume from another "
             "checkpoint, or with the algorithm of the run"
         ) from error
+    if memory_json(memory) != content:
+        # A field that is missing would have been taken for its default.
+        raise ValueError(
+            "a saved state must hold the memory of its algorithm whole, got one with "
+            "fields missing or added; resume from another checkpoint, or with the "
+            "algorithm of the run"
+        )
+    return memory
 
 
 def refuse_constant(name: str) -> NoReturn:

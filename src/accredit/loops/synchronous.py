@@ -46,8 +46,7 @@ def train(
     if state.step == 0:
         state = observer.evaluated(state)
     while state.step < plan.num_steps and not observer.stop_requested:
-        drawn = algorithm.draw(state, world)
-        state, record = algorithm.learn(state, world, drawn)
+        state, record = advance(algorithm, state, world)
         observer.stepped(state, record)
         is_last = state.step == plan.num_steps
         if is_last or is_due(plan.evaluate_every, state.step):
@@ -55,6 +54,16 @@ def train(
         if is_last or observer.stop_requested or is_due(plan.save_every, state.step):
             observer.save(state)
     return state
+
+
+def first_state(algorithm: Algorithm) -> State:
+    """Before the first step."""
+    return State(memory=algorithm.initial_memory)
+
+
+def advance(algorithm: Algorithm, state: State, world: World) -> tuple[State, Record]:
+    """One step: a draw, and what is learned from it at once."""
+    return algorithm.learn(state, world, algorithm.draw(state, world))
 
 
 def is_due(every: int, step: int) -> bool:

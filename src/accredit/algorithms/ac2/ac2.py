@@ -192,10 +192,7 @@ class AC2:
         with world.clock.measure("step"):
             judged = collate(drawn.groups)
             step = StepRollouts.of(drawn, judged)
-            references = [
-                reference_of(config, memory, route.problem_id, route.source)
-                for route in step.routes
-            ]
+            references = shown_references(config, memory, step)
             said = ask_critic(
                 self.critic,
                 step,
@@ -207,13 +204,16 @@ class AC2:
             ends = endpoints_of(config, step, values, self.target_grid)
             advantages = rules.credit(step, values, ends)
             entropy, entropy_cost = start_entropy(config, drawn, world)
-            objective = replay_objective(config, memory.entropy_offset)
+            offset = entropy_offset(
+                memory.entropy_offset, entropy, config.entropy_target
+            )
+            objective = replay_objective(config, offset)
             policy, taught = self.update(
                 step, values, ends, advantages, objective, state, world
             )
             publish(world)
         after = self.remember(
-            drawn, step, values, ends, entropy, policy, taught, state, world
+            drawn, step, values, ends, offset, policy, taught, state, world
         )
         record = replace(
             step_record(
@@ -237,7 +237,7 @@ class AC2:
                 references,
                 len(world.problems.prompts),
             ),
-            clip_bounds=replay_bounds(config, memory.entropy_offset),
+            clip_bounds=replay_bounds(config, offset),
             start_entropy=entropy,
         )
         spent = step_cost(drawn, values, taught.update, world)
@@ -383,7 +383,7 @@ class AC2:
         step: StepRollouts,
         values: Values,
         ends: Endpoints,
-        entropy: float | None,
+        offset: float,
         policy: PolicyUpdate | None,
         taught: "CriticStep",
         state: State,
@@ -414,9 +414,7 @@ class AC2:
             ),
             examples=taught.examples,
             learning_rate=rate,
-            entropy_offset=entropy_offset(
-                memory.entropy_offset, entropy, config.entropy_target
-            ),
+            entropy_offset=offset,
             bank=memory.bank.added(passing, draw),
             gate=gate,
             breaches=breaches,
@@ -497,6 +495,16 @@ def reference_of(
     if options.reference == "source" and source is not None:
         return source
     return memory.bank.reference(problem_id)
+
+
+def shown_references(
+    config: AC2Config, memory: AC2Memory, step: StepRollouts
+) -> list[tuple[int, ...] | None]:
+    """What the critic is shown of each group."""
+    return [
+        reference_of(config, memory, route.problem_id, route.source)
+        for route in step.routes
+    ]
 
 
 def targets_at_prefixes(

@@ -279,6 +279,9 @@ def targets_of(
     outcomes[stopped] = torch.nan
     if config.critic_targets == "monte_carlo":
         targets = outcomes
+    # A single continuation tells of its prefix by comparison with V of it alone.
+    single = torch.tensor([route.is_single for route in step.routes])
+    targets = torch.where(single & values.prefixes.isnan(), torch.nan, targets)
     return Targets(targets, distances(values, targets), distances(values, outcomes))
 
 

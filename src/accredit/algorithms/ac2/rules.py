@@ -1,6 +1,6 @@
 """What AC2 leaves open to another rule; the paper's own rules are the defaults.
 
-AC2+ (`plus`) is AC2 with other rules. A rule reads the step and the memory, and moves
+AC2+ (`ac2_plus`) is AC2 with other rules. A rule reads the step and the memory, and moves
 nothing.
 """
 

@@ -105,8 +105,11 @@ class PrefixGRPO:
             judged = collate(drawn.groups)
             batch = self._settled(judged)
             entropy, entropy_cost = start_entropy(config, drawn, world)
+            offset = entropy_offset(
+                memory.entropy_offset, entropy, config.entropy_target
+            )
             credit = self._credit(batch)
-            objective = replay_objective(config, memory.entropy_offset)
+            objective = replay_objective(config, offset)
             policy = update_policy(
                 objective, state, world, drawn, batch, credit.advantages
             )
@@ -117,12 +120,12 @@ class PrefixGRPO:
             step_record(drawn, batch, batch.rewards, values, credit, policy),
             counts=counts_with_refill(drawn),
             outcome_known=judged.verified,
-            clip_bounds=replay_bounds(config, memory.entropy_offset),
+            clip_bounds=replay_bounds(config, offset),
             start_entropy=entropy,
         )
         after = ReplayMemory(
             memory.rollouts.added(stored_rollouts(config, drawn.refill.groups)),
-            entropy_offset(memory.entropy_offset, entropy, config.entropy_target),
+            offset,
         )
         spent = rollout_cost(drawn.refill.groups, world.shape) + entropy_cost
         return finished(state, world, drawn, record, spent=spent, memory=after)
