@@ -134,7 +134,7 @@ def test_refilled_rollouts_are_paid_and_counted():
 
 
 def test_a_step_says_which_clip_it_had_and_what_moves_it():
-    """.28 and the offset of .08, moved by H; H is of the refill, which began at the prompt."""
+    """.28 and the offset of .08; H is of the refill, which began at the prompt."""
     _, record, memory = stepped()
     assert record.clip_bounds == pytest.approx((0.2, 0.36))
     assert record.start_entropy == 0.0

@@ -1,7 +1,7 @@
 """What AC2 leaves open to another rule; the paper's own rules are the defaults.
 
-AC2+ (`ac2_plus`) is AC2 with other rules. A rule reads the step and the memory, and moves
-nothing.
+AC2+ (`ac2_plus`) is AC2 with other rules. A rule reads the step and the memory, and
+moves nothing.
 """
 
 from collections.abc import Sequence
