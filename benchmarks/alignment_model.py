@@ -33,7 +33,7 @@ from walk_model import (
 
 from accredit.algorithms.build import Supplies, build_algorithm
 from accredit.algorithms.configs import GRPOConfig
-from accredit.algorithms.outcome_step import Algorithm
+from accredit.algorithms.step import OutcomeAlgorithm
 from accredit.critics.value_head import ValueHeadCritic
 from accredit.decisions import token_steps
 from accredit.randomness import generator
@@ -54,7 +54,7 @@ WARM_PHASES = ((2e-3, 6), (7e-4, 3), (2e-4, 2))
 Cell = dict[str, dict[str, float]]
 
 
-def grpo(num_moves: int) -> Algorithm:
+def grpo(num_moves: int) -> OutcomeAlgorithm:
     """Whose credit and objective move the policy."""
     config = GRPOConfig(num_minibatches=4, clip_low=0.2, clip_high=0.28)
     return build_algorithm(config, Supplies(3 * num_moves, None, None))
@@ -103,7 +103,7 @@ def policy_change(num_moves: int, size: str, seed: int) -> Change:
     values = algorithm.critic.values(batch, batch.rewards)
     credit = algorithm.credit(batch, batch.rewards, values)
     learner = learner_of(world, POLICY_RATES[size])
-    update = learner.update_policy(batch, credit.advantages, algorithm.objective, seed)
+    update = learner.begin(batch, credit.advantages, algorithm.objective, seed).run()
     log_ratios = learner.logprobs(batch) - update.old_logprobs
     fresh = world.rolled_out(prompts, GROUP_SIZE, ("new",))
     openings, places = openings_at(fresh, NUM_PREFIXES, generator(seed, "prefixes"))

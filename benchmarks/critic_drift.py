@@ -26,8 +26,9 @@ from torch import Tensor
 from accredit.assembly import Assembly, assemble
 from accredit.config import recipe_from
 from accredit.critics.exact import ExactCritic
+from accredit.loops.synchronous import advance, first_state
 from accredit.prefix_critics import exact_critic
-from accredit.records import State, Valuation
+from accredit.records import Valuation
 from accredit.reports.environment import environment
 from accredit.types import Attempt
 
@@ -98,9 +99,9 @@ def watched_run(
     with closing(assemble(recipe_from(recipe, "drift"))) as assembly:
         watched = watch(assembly)
         assembly.world.engine.load(assembly.world.learner.model, 0)
-        state = State()
+        state = first_state(assembly.algorithm)
         for _ in range(steps):
-            state, record = assembly.algorithm.advance(state, assembly.world)
+            state, record = advance(assembly.algorithm, state, assembly.world)
             routing = record.routing
             assert routing is not None
             num, asked = len(routing.ready), int(routing.asked.sum())

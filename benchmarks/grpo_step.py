@@ -44,6 +44,7 @@ from accredit.config import recipe_from
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.environments.single_turn import SingleTurn
 from accredit.functional.flops import ModelShape
+from accredit.loops.synchronous import advance
 from accredit.records import State
 from accredit.reports.metrics import step_metrics
 from accredit.tasks.rendering import decoder, render_all
@@ -172,7 +173,7 @@ class Ours:
         """Takes so many steps; returns the number of tokens."""
         num_tokens = 0
         for _ in range(count):
-            self.state, record = self.algorithm.advance(self.state, self.world)
+            self.state, record = advance(self.algorithm, self.state, self.world)
             step_metrics(record, self.state, self.algorithm.clip_bounds)
             num_tokens += self.load.checked(record.cost.tokens_generated)
         return num_tokens

@@ -23,6 +23,7 @@ from headline_configs import (
 from accredit.algorithms.replay_configs import PrefixGRPOConfig
 from accredit.assembly import Assembly, assemble
 from accredit.config import RunConfig, recipe_from
+from accredit.loops.synchronous import advance, first_state
 from accredit.records import Record, State
 from accredit.session import evaluate
 from accredit.world import rollout_cost
@@ -160,8 +161,8 @@ def fresh_reward(state: State, record: Record, config: RunConfig) -> float | Non
         # It keeps no routing: the newest of its store is the step's.
         due = (state.step - 1) % options.refill_every == 0
         newest = options.fresh_per_step * options.refill_every if due else 0
-        stored = state.memory["replay"]
-        rewards = [item["reward"] for item in stored[max(0, len(stored) - newest) :]]
+        stored = state.memory.rollouts.items
+        rewards = [item.reward for item in stored[max(0, len(stored) - newest) :]]
     else:
         groups = record.groups if record.routing is None else record.routing.refill
         rewards = [v.reward for g in groups for v in g.verdicts if v.reward is not None]
@@ -177,15 +178,16 @@ def finished(run: Run, budget: float, samples: int | None, beat: Any) -> Setting
         samples: Completions a problem of an evaluation; None as in BASE.
         beat: Called after every step.
     """
-    ledger, state = Ledger(), State()
+    ledger = Ledger()
     with closing(assemble(run.config(samples))) as assembly:
+        state = first_state(assembly.algorithm)
         world = assembly.world
         world.engine.load(world.learner.model, world.learner.version)
         ledger.evaluated(state, assembly)
         every, num_passed = budget / NUM_EVALUATIONS, 0
         while state.cost.decode_flops < budget:
             wall, cpu = time.perf_counter(), time.process_time()
-            state, record = assembly.algorithm.advance(state, world)
+            state, record = advance(assembly.algorithm, state, world)
             ledger.wall_seconds += time.perf_counter() - wall
             ledger.cpu_seconds += time.process_time() - cpu
             ledger.stepped(state, record, assembly)

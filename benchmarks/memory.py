@@ -14,7 +14,6 @@ import gc
 import os
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from rich.console import Console
 
 from accredit.assembly import assemble
 from accredit.config import recipe_from
-from accredit.loops.synchronous import Plan, train
+from accredit.loops.synchronous import Plan, first_state, train
 from accredit.records import Record, State
 from accredit.reports.environment import environment
 from accredit.reports.progress import TrainingProgress
@@ -131,8 +130,8 @@ def finished_session(
         session = MeasuredSession(assembly, run, progress)
         session.watch(watched)
         algorithm = assembly.algorithm
-        step = partial(algorithm.advance, world=assembly.world)
-        train(step, State(), plan, session)
+        state = first_state(algorithm)
+        train(algorithm, assembly.world, state, plan, session)
     assembly.close()
     return session
 

@@ -36,6 +36,7 @@ from accredit.config import recipe_from
 from accredit.credit import gae_credit, paid_at_truncation
 from accredit.engines.models import quiet_transformers
 from accredit.functional import calibration
+from accredit.loops.synchronous import advance, first_state
 from accredit.records import Record, State
 from accredit.tasks.walk import ACTIONS, NUM_MOVES
 from accredit.types import Batch
@@ -122,9 +123,9 @@ def warm_critic(section: dict[str, Any], steps: int, seed: int, folder: Path) ->
     critic = {"warmup_steps": steps, "learning_rate": 1e-3}
     keys = {"prompts_per_step": 16, "group_size": GROUP_SIZE, "critic": critic}
     assembly = assembled(section | keys, seed, steps + 1)
-    state = State()
+    state = first_state(assembly.algorithm)
     for _ in range(steps):
-        state, _ = assembly.algorithm.advance(state, assembly.world)
+        state, _ = advance(assembly.algorithm, state, assembly.world)
     assert assembly.critic is not None
     assembly.critic.save(folder)
     assembly.close()
@@ -134,9 +135,9 @@ def trained_teacher(steps: int, seed: int, folder: Path) -> None:
     """Saves the model after so many steps of GRPO."""
     keys = {"name": "grpo", "prompts_per_step": 16, "group_size": GROUP_SIZE}
     assembly = assembled(keys, seed, steps)
-    state = State()
+    state = first_state(assembly.algorithm)
     for _ in range(steps):
-        state, _ = assembly.algorithm.advance(state, assembly.world)
+        state, _ = advance(assembly.algorithm, state, assembly.world)
     with quiet_transformers():
         assembly.world.learner.model.save_pretrained(folder)
         assembly.tokenizer.save_pretrained(folder)
@@ -156,7 +157,7 @@ def dealt(section: dict[str, Any], seed: int, folder: Path) -> Record:
         keys["teacher"] = str(folder / "teacher")
     assembly = assembled(section | keys, seed, 1)
     state = State(step=1_000_000)
-    _, record = assembly.algorithm.advance(state, assembly.world)
+    _, record = advance(assembly.algorithm, state, assembly.world)
     assembly.close()
     return record
 

@@ -227,7 +227,8 @@ def algorithms_page() -> str:
     parts = [ALGORITHMS_OPENING]
     for member in members:
         name = choice_name(member)
-        title, *paragraphs = head(SOURCE / "algorithms" / f"{name}.py")
+        (file,) = (SOURCE / "algorithms").rglob(f"{name}.py")
+        title, *paragraphs = head(file)
         parts += [f"## `{name}`\n", f"**{title}**\n", *map(as_markdown, paragraphs)]
         parts += [key_table(member)]
     return "\n".join(parts)

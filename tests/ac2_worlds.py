@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from accredit.algorithms.replay_memory import CriticMemory, ReplayMemory
+from accredit.algorithms.ac2.memory import AC2Memory
 from accredit.critics.readiness import GateState, Track
 from accredit.critics.references import ReferenceBank
 from accredit.environments.single_turn import SingleTurn
 from accredit.functional.flops import ModelShape
+from accredit.loops.synchronous import advance, first_state
 from accredit.records import Record, State
 from accredit.replay import (
     LessonBuffer,
@@ -171,6 +172,8 @@ def remembering(
     breaches: int = 0,
     offset: float = 0.06,
     step: int = 0,
+    capacity: int = 8,
+    critic_capacity: int = 24,
 ) -> State:
     """A state as if steps before had left it so. Texts are letters."""
     rollouts = [StoredRollout.of(p, ids(text), reward) for p, text, reward in stored]
@@ -179,38 +182,42 @@ def remembering(
         for p, text, target, shown in lessons
     ]
     trusted = {name: Track(ready=True, nonzero_seen=True) for name in ready}
-    known = CriticMemory(
-        LessonBuffer(24).added(taught),
-        ReferenceBank({name: packed(ids(text)) for name, text in (bank or {}).items()}),
-        GateState(
+    memory = AC2Memory(
+        rollouts=RolloutBuffer(capacity).added(rollouts),
+        examples=LessonBuffer(critic_capacity).added(taught),
+        learning_rate=learning_rate,
+        entropy_offset=offset,
+        bank=ReferenceBank(
+            {name: packed(ids(text)) for name, text in (bank or {}).items()}
+        ),
+        gate=GateState(
             {**trusted, **(tracks or {})}, tuple(tuple(errors) for errors in window)
         ),
-        learning_rate,
-        breaches,
-        spreads or {},
+        breaches=breaches,
+        spreads=spreads or {},
     )
-    replay = ReplayMemory(RolloutBuffer(8).added(rollouts), offset)
-    memory = {**replay.to_json(), "critic": known.to_json()}
-    return State(step=step, memory=memory)
+    return State(step=step, num_draws=step, memory=memory)
 
 
 def one_step(
     chosen: Any, world: World, state: State | None = None
 ) -> tuple[State, Record, SimpleNamespace]:
     """State, record, and what is remembered after the step as values."""
-    after, record = chosen.advance(state or State(), world)
+    after, record = advance(chosen, state or first_state(chosen), world)
     return after, record, memory_in(after)
 
 
 def memory_in(state: State) -> SimpleNamespace:
     """What a state of AC2 remembers, texts as letters."""
     memory = state.memory
-    replay = RolloutBuffer.from_json(memory["replay"], 8)
-    known = memory.get("critic", {"lessons": [], "bank": {}, "gate": None})
-    lessons = LessonBuffer.from_json(known["lessons"], 24)
-    bank = ReferenceBank.from_json(known["bank"])
+    asks = isinstance(memory, AC2Memory)
+    examples = memory.examples.items if asks else ()
+    bank = memory.bank if asks else ReferenceBank()
     return SimpleNamespace(
-        stored=[(i.problem_id, text_of(i.token_ids), i.reward) for i in replay.items],
+        stored=[
+            (item.problem_id, text_of(item.token_ids), item.reward)
+            for item in memory.rollouts.items
+        ],
         lessons=[
             (
                 item.problem_id,
@@ -218,14 +225,14 @@ def memory_in(state: State) -> SimpleNamespace:
                 round(item.target, 6),
                 None if item.reference is None else text_of(item.reference_ids or ()),
             )
-            for item in lessons.items
+            for item in examples
         ],
         bank={name: text_of(bank.reference(name) or ()) for name in bank.items},
-        gate=None if known["gate"] is None else GateState.from_json(known["gate"]),
-        offset=memory["entropy_offset"],
-        learning_rate=known.get("learning_rate"),
-        breaches=known.get("breaches"),
-        spreads=known.get("spreads"),
+        gate=memory.gate if asks else None,
+        offset=memory.entropy_offset,
+        learning_rate=memory.learning_rate if asks else None,
+        breaches=memory.breaches if asks else None,
+        spreads=memory.spreads if asks else None,
     )
 
 

@@ -6,7 +6,6 @@ from functools import lru_cache, partial
 import pytest
 
 from accredit.config import RunConfig, union_members
-from accredit.records import State
 from worlds import (
     ALGORITHMS,
     REPLAYED,
@@ -127,7 +126,7 @@ def outcome(name: str, keys: tuple[tuple[str, object], ...]) -> tuple[float, ...
         first_letter, rate=5e-2, stop_token_ids=(7,), max_gradient_norm=None
     )
     world.engine.load(small_policy(seed=5), 0)
-    _, records = steps(algorithm(name, world=world, **dict(keys)), world, 2, State())
+    _, records = steps(algorithm(name, world=world, **dict(keys)), world, 2)
     numbers: list[float] = []
     for record in records:
         numbers += [record.batch.num_rollouts, record.counts["groups_rejected"]]

@@ -173,10 +173,13 @@ def marked(text: str) -> float | None:
     return 1.0 if text.startswith("a") else text.count("c") / len(text)
 
 
-def start(learning_rate: float):
-    """Three of six problems are ready, one is in the bank."""
+def start(learning_rate: float, empty: Any):
+    """Three of six problems are ready, one is in the bank; capacities as configured."""
+    examples = getattr(empty, "examples", None)
     return remembering(
         STORED,
+        capacity=empty.rollouts.capacity,
+        critic_capacity=len(LESSONS) if examples is None else examples.capacity,
         bank={"p2": "abcdef"},
         lessons=LESSONS,
         window=[[0.1, 0.3]],
@@ -197,8 +200,8 @@ def outcome(name: str, keys: tuple[tuple[str, object], ...]) -> tuple[float, ...
     asked = {"prompts_per_step": 8, "group_size": 4, "num_refill": 3, **dict(keys)}
     built = algorithm(name, 10, world, **asked)
     rate = 0.0 if name == "prefix_grpo" else built.critic.learning_rate
-    state, records = steps(built, world, 3, start(rate))
-    numbers: list[float] = [len(state.memory["replay"])]
+    state, records = steps(built, world, 3, start(rate, built.initial_memory))
+    numbers: list[float] = [len(state.memory.rollouts.items)]
     for record in records:
         numbers += [record.batch.num_rollouts, float(record.batch.sampled.sum())]
         numbers += [float(record.credit.advantages.abs().sum())]

@@ -17,7 +17,8 @@ from torch import Tensor
 from accredit.assembly import Assembly, assemble
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.learner.scorer import Scorer
-from accredit.records import Record, State
+from accredit.loops.synchronous import advance, first_state
+from accredit.records import Record
 from accredit.reports.evaluation import EvalResult
 from accredit.reports.run_directory import RunDirectory
 from accredit.session import TooManyInvalid, evaluate, start_training
@@ -80,9 +81,9 @@ def merged(base: Changes, change: Changes) -> Changes:
 
 def stepped(assembly: Assembly, count: int = 3) -> list[Record]:
     """The records of some steps."""
-    state, records = State(), []
+    state, records = first_state(assembly.algorithm), []
     for _ in range(count):
-        state, record = assembly.algorithm.advance(state, assembly.world)
+        state, record = advance(assembly.algorithm, state, assembly.world)
         records.append(record)
     return records
 
@@ -171,9 +172,9 @@ def max_consecutive_skips(bench: Bench) -> None:
             broken = torch.full_like(record.credit.advantages, torch.nan)
             learner, objective = assembly.world.learner, assembly.algorithm.objective
             for _ in range(limit - 1):
-                learner.update_policy(record.batch, broken, objective, 0)
+                learner.begin(record.batch, broken, objective, 0).run()
             with pytest.raises(RuntimeError, match="max_consecutive_skips"):
-                learner.update_policy(record.batch, broken, objective, 0)
+                learner.begin(record.batch, broken, objective, 0).run()
 
 
 def device(bench: Bench) -> None:

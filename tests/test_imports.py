@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
     "engines": FOUNDATION,
     "learner": FOUNDATION,
     "reports": FOUNDATION | {"decisions"},
-    "loops": {"protocols", "records", "types"},
+    "loops": {"protocols", "records", "types", "world"},
     "overrides": {"text"},
     "config": {
         "base_config",
@@ -265,7 +265,7 @@ def call_faults(call: ast.Call) -> Iterator[str]:
         yield f"line {call.lineno}: torch.load without weights_only=True"
 
 
-def faults(source: str) -> list[str]:
+def faults(source: str, most_lines: int = 400) -> list[str]:
     """What `source` holds that no file of the library may hold."""
     tree = ast.parse(source)
     found = [f"holds {word}" for word in ("TODO", "FIXME") if word in source]
@@ -274,8 +274,9 @@ def faults(source: str) -> list[str]:
             found.append(f"imports {name}")
         if name == "__future__.annotations":
             found.append("hides annotations from the type checks of the tests")
-    if len(source.splitlines()) > 400:
-        found.append(f"has {len(source.splitlines())} lines, more than 400")
+    num_lines = len(source.splitlines())
+    if num_lines > most_lines:
+        found.append(f"has {num_lines} lines, more than {most_lines}")
     for node in ast.walk(tree):
         if isinstance(node, ast.ExceptHandler) and node.type is None:
             found.append(f"line {node.lineno}: bare except")
@@ -292,7 +293,10 @@ def test_no_source_file_holds_what_the_house_forbids():
     found = [
         f"{path.relative_to(SOURCE)}: {fault}"
         for path in FILES
-        for fault in faults(path.read_text("utf-8"))
+        # A file that is one algorithm is read as one page.
+        for fault in faults(
+            path.read_text("utf-8"), 600 if "algorithms" in path.parts else 400
+        )
     ]
     assert not found, "\n".join(found)
 

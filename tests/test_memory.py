@@ -10,8 +10,7 @@ import torch
 
 from accredit.assembly import assemble
 from accredit.config import recipe_from
-from accredit.loops.synchronous import Plan, train
-from accredit.records import State
+from accredit.loops.synchronous import Plan, advance, first_state, train
 from accredit.reports.environment import environment
 from accredit.reports.progress import TrainingProgress
 from accredit.reports.run_directory import RunDirectory
@@ -59,11 +58,12 @@ def test_the_meter_sees_one_tensor_a_step():
 )
 def test_an_algorithm_with_a_reference_leaves_no_tensor_behind(name, keys):
     """Case B184."""
-    chosen, world, state = algorithm(name, **keys), small_world(), State()
+    chosen, world = algorithm(name, **keys), small_world()
+    state = first_state(chosen)
 
     def step() -> None:
         nonlocal state
-        state, _ = chosen.advance(state, world)
+        state, _ = advance(chosen, state, world)
 
     assert growth(step) == 0
 
@@ -96,8 +96,9 @@ def test_fifty_steps_of_a_run_need_no_more_memory_than_five(tmp_path):
     with TrainingProgress(config.steps) as progress:
         chosen = assembly.algorithm
         train(
-            lambda state: chosen.advance(state, assembly.world),
-            State(),
+            chosen,
+            assembly.world,
+            first_state(chosen),
             Plan(NUM_STEPS),
             Watched(assembly, run, progress),
         )

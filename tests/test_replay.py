@@ -1,7 +1,6 @@
 """Buffers that forget their oldest, draws from them, and where rollouts are cut."""
 
 import base64
-import json
 import math
 import zlib
 from collections import Counter
@@ -161,66 +160,6 @@ def test_a_buffer_is_not_born_overfull(kind, item):
     with pytest.raises(ValueError, match="got 0 items and a capacity of 0"):
         kind(0)
     assert len(kind(2, (item(1), item(2))).items) == 2
-
-
-@given(ROLLOUTS, LESSONS, st.integers(1, 12))
-def test_json_gives_back_what_was_stored(rollouts, lessons, smaller):
-    for buffer in (rollouts_of(rollouts), lessons_of(lessons)):
-        content = json.loads(json.dumps(buffer.to_json(), allow_nan=False))
-        kind = type(buffer)
-        assert kind.from_json(content, 12) == buffer
-        assert kind.from_json(content, smaller).items == buffer.items[-smaller:]
-
-
-def test_json_names_its_values_and_whole_numbers_are_floats():
-    buffer = RolloutBuffer(4).added([StoredRollout.of("a", [3], 1.0)])
-    row = {"problem_id": "a", "written": packed([3]), "num_tokens": 1, "reward": 1.0}
-    assert buffer.to_json() == [row]
-    read = RolloutBuffer.from_json([row | {"reward": 1}], 4)
-    assert read == buffer
-    assert isinstance(read.items[0].reward, float)
-
-
-ROW = StoredRollout.of("a", [3], 1.0)
-TAUGHT = {"problem_id": "a", "written": "", "target": 0.5, "reference": None}
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "stored rollouts must be a list, got None"),
-        ({}, "stored rollouts must be a list"),
-        (["a"], r"stored rollouts\[0\] must have the keys \['problem_id', "),
-        ([{"problem_id": "a"}], r"stored rollouts\[0\] must have the keys"),
-        ([vars(ROW) | {"more": 1}], r"stored rollouts\[0\] must have the keys"),
-        ([vars(ROW), vars(ROW) | {"reward": "1"}], r"reward of stored rollouts\[1\]"),
-        ([vars(ROW) | {"reward": True}], r"reward of .* of type float, got True"),
-        ([vars(ROW) | {"reward": math.nan}], "reward must be finite, got nan"),
-        ([vars(ROW) | {"num_tokens": 1.0}], "num_tokens of .* of type int, got 1.0"),
-        ([vars(ROW) | {"num_tokens": True}], "num_tokens of .* of type int, got True"),
-        ([vars(ROW) | {"num_tokens": -1}], "num_tokens must be >= 0, got -1"),
-        ([vars(ROW) | {"problem_id": 3}], "problem_id of .* of type str, got 3"),
-        ([vars(ROW) | {"written": None}], "written of .* of type str, got None"),
-    ],
-)
-def test_what_was_not_saved_by_a_buffer_is_refused(content, message):
-    with pytest.raises(ValueError, match=message):
-        RolloutBuffer.from_json(content, 4)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("ab", "stored lessons must be a list, got 'ab'"),
-        ([vars(ROW)], r"stored lessons\[0\] must have the keys"),
-        ([TAUGHT | {"reference": 3}], r"reference of .* of type str \| None, got 3"),
-        ([TAUGHT | {"target": None}], "target of .* of type float, got None"),
-    ],
-)
-def test_what_is_no_lesson_is_refused(content, message):
-    assert len(LessonBuffer.from_json([TAUGHT], 4).items) == 1
-    with pytest.raises(ValueError, match=message):
-        LessonBuffer.from_json(content, 4)
 
 
 def test_lessons_are_drawn_without_replacement_and_evenly():

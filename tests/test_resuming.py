@@ -19,7 +19,7 @@ from accredit.origins import (
     record_parts,
     require_same_parts,
 )
-from accredit.records import Record, State
+from accredit.records import Drawn, Record, State
 from accredit.reports.run_directory import NotWritten, RunDirectory
 from accredit.session import Session, resume_training, start_training
 from accredit.types import Verdict
@@ -144,8 +144,15 @@ class Slower:
     def clip_bounds(self) -> tuple[float, float] | None:
         return None
 
-    def advance(self, state: State, world: World) -> tuple[State, Record]:
-        return self.inner.advance(state, world)
+    @property
+    def initial_memory(self) -> object:
+        return self.inner.initial_memory
+
+    def draw(self, state: State, world: World) -> Drawn:
+        return self.inner.draw(state, world)
+
+    def learn(self, state: State, world: World, drawn: Drawn) -> tuple[State, Record]:
+        return self.inner.learn(state, world, drawn)
 
 
 class Pays:

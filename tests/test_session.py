@@ -198,7 +198,7 @@ def test_a_full_disk_loses_no_checkpoint_and_is_no_success(folder, monkeypatch):
 
     def full_at_the_end(self, path):
         save(self, path)
-        if self.version == 4:
+        if self.num_updates == 4:
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Learner, "save", full_at_the_end)
@@ -216,7 +216,7 @@ def test_a_disk_that_is_full_for_a_while_ends_no_run(folder, monkeypatch):
 
     def full_in_between(self, path):
         save(self, path)
-        if self.version == 2:
+        if self.num_updates == 2:
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Learner, "save", full_in_between)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from accredit.algorithms.build import Advancing, Supplies, build_algorithm
+from accredit.algorithms.build import Supplies, build_algorithm
 from accredit.algorithms.opd import PolicyAsTeacher, ShownTeacher, Teacher
 from accredit.config import RunConfig, recipe_from, union_members
 from accredit.critics.build import build_critic
@@ -27,7 +27,8 @@ from accredit.learner.learner import Learner
 from accredit.learner.options import LearnerOptions
 from accredit.learner.schedules import Schedule
 from accredit.learner.teacher import Teacher as FrozenTeacher
-from accredit.protocols import Interlude, Objective
+from accredit.loops.synchronous import advance, first_state
+from accredit.protocols import Objective
 from accredit.records import PolicyUpdate, Record, State
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import (
@@ -42,7 +43,7 @@ from accredit.types import (
     StopReason,
     Verdict,
 )
-from accredit.world import Clock, TimedEngine, World
+from accredit.world import Algorithm, Clock, TimedEngine, World
 from letter_critics import letter_critic
 from tiny_models import decoder_settings, seeded
 
@@ -158,7 +159,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 def algorithm(
     name: str, max_new_tokens: int = BUDGET, world: World | None = None, **keys: Any
-) -> Advancing:
+) -> Algorithm:
     """An algorithm as a recipe names it; three prompts and four siblings by default.
 
     Keys of the critic are dotted (`critic.trunk`) or a mapping. A critic's backbone is
@@ -227,12 +228,12 @@ def lover_of_a() -> PreTrainedModel:
 
 
 def steps(
-    chosen: Advancing, world: World, count: int, state: State | None = None
+    chosen: Algorithm, world: World, count: int, state: State | None = None
 ) -> tuple[State, list[Record]]:
     """State and records after so many steps."""
-    state, records = state or State(), []
+    state, records = state or first_state(chosen), []
     for _ in range(count):
-        state, record = chosen.advance(state, world)
+        state, record = advance(chosen, state, world)
         records.append(record)
     return state, records
 
@@ -345,31 +346,63 @@ class KnownLearner:
     def entropies(self, batch: Batch) -> Tensor:
         return torch.where(batch.sampled, self.entropy, 0.0)
 
-    def update_policy(
+    def begin(
         self,
         batch: Batch,
         advantages: Tensor,
         objective: Objective,
         seed: int,
-        interlude: Interlude | None = None,
-    ) -> PolicyUpdate:
-        """Runs the interlude as the learner does; moves nothing itself."""
+        *,
+        measures_displacement: bool = False,
+    ) -> "UnmovedSteps":
+        """Moves nothing."""
         self.advantages.append(advantages)
-        nothing = torch.zeros_like(advantages)
         count = objective.num_minibatches * objective.num_epochs
-        for index in range(count):
-            if interlude is not None and interlude.add_gradient is not None:
-                interlude.add_gradient(index)
-            if interlude is not None and interlude.after_step is not None:
-                interlude.after_step(index)
-        zeros = (0.0,) * count
-        moved = () if interlude is None else zeros
-        return PolicyUpdate(
-            nothing, nothing, nothing, None, zeros, zeros, 1.0, 0, 0, 0, moved
-        )
+        return UnmovedSteps(torch.zeros_like(advantages), count, measures_displacement)
+
+    def moved_by_others(self, num_steps: int) -> None:
+        self.version += num_steps
 
     def save(self, folder: Path) -> None:
         raise NotImplementedError
 
     def load(self, folder: Path) -> None:
         raise NotImplementedError
+
+
+@dataclass
+class UnmovedSteps:
+    """An update that takes its steps and moves nothing."""
+
+    nothing: Tensor
+    num_steps: int
+    measures_displacement: bool
+
+    def backward(self, index: int) -> bool:
+        return True
+
+    def descend(self) -> None:
+        """No step."""
+
+    def step(self, index: int) -> None:
+        self.backward(index)
+        self.descend()
+
+    def run(self) -> PolicyUpdate:
+        return self.result()
+
+    def result(self) -> PolicyUpdate:
+        zeros = (0.0,) * self.num_steps
+        return PolicyUpdate(
+            self.nothing,
+            self.nothing,
+            self.nothing,
+            None,
+            losses=zeros,
+            gradient_norms=zeros,
+            learning_rate=1.0,
+            num_skipped=0,
+            num_forward_tokens=0,
+            num_backward_tokens=0,
+            displacements=zeros if self.measures_displacement else (),
+        )

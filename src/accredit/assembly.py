@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from accredit.algorithms.build import Advancing, build_algorithm
+from accredit.algorithms.build import build_algorithm
 from accredit.config import RunConfig
 from accredit.critics.value_head import ValueHeadCritic
 from accredit.engines.models import Pretrained, context_tokens, load_model
@@ -29,7 +29,7 @@ from accredit.tasks.rendering import decoder, render_all
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import Prompt, Sampling
 from accredit.verification.answered import Turns
-from accredit.world import Clock, TimedEngine, TimedVerifier, World
+from accredit.world import Algorithm, Clock, TimedEngine, TimedVerifier, World
 
 TINY = 20_000_000
 """Parameters under which a second thread only waits for the first."""
@@ -41,7 +41,7 @@ class Assembly:
 
     config: RunConfig
     world: World
-    algorithm: Advancing
+    algorithm: Algorithm
     critic: TrainableCritic | PrefixCritic | None
     """The algorithm's, where it has parameters: to be saved with the policy."""
     folders: Mapping[str, str]
@@ -83,7 +83,7 @@ def assemble(
     config: RunConfig,
     folders: Mapping[str, str] | None = None,
     *,
-    algorithm: Advancing | None = None,
+    algorithm: Algorithm | None = None,
     task: Task | None = None,
 ) -> Assembly:
     """Builds a run from its recipe.

@@ -86,17 +86,29 @@ class Objective:
     """Whether minibatches are cut from an order drawn anew, or from the batch's own."""
 
 
-@dataclass(frozen=True)
-class Interlude:
-    """What else happens to the policy's weights amid its own update.
+@runtime_checkable
+class PolicySteps(Protocol):
+    """An update of the policy that has begun; its steps are taken in their order.
 
-    Both are called with the index of an optimizer step.
+    `backward` leaves a step's gradient in the weights, and is False where its rows hold
+    no trainable token; `descend` takes the optimizer step. `step` is both, `run` all
+    steps and their result.
     """
 
-    add_gradient: Callable[[int], None] | None = None
-    """Adds the gradient of another loss to a step's own, before it is taken."""
-    after_step: Callable[[int], None] | None = None
-    """Takes steps of its own after it; leaves no gradient behind."""
+    @property
+    def num_steps(self) -> int:
+        """Optimizer steps of the update."""
+        ...
+
+    def step(self, index: int) -> None: ...
+
+    def backward(self, index: int) -> bool: ...
+
+    def descend(self) -> None: ...
+
+    def result(self) -> PolicyUpdate: ...
+
+    def run(self) -> PolicyUpdate: ...
 
 
 @runtime_checkable
@@ -218,8 +230,17 @@ class PrefixCritic(Protocol):
 class Learner(Protocol):
     """Takes gradient steps and owns weights, optimizer and schedule."""
 
-    version: int
     model: Any
+
+    @property
+    def version(self) -> int:
+        """Of the weights: rises with every step that moves them."""
+        ...
+
+    @property
+    def num_updates(self) -> int:
+        """Finished updates of the policy."""
+        ...
 
     @property
     def num_consecutive_skips(self) -> int:
@@ -232,14 +253,17 @@ class Learner(Protocol):
 
     def entropies(self, batch: Batch) -> Float[Tensor, "rollout token"]: ...
 
-    def update_policy(
+    def begin(
         self,
         batch: Batch,
         advantages: Tensor,
         objective: Objective,
         seed: int,
-        interlude: Interlude | None = None,
-    ) -> PolicyUpdate: ...
+        *,
+        measures_displacement: bool = False,
+    ) -> PolicySteps: ...
+
+    def moved_by_others(self, num_steps: int) -> None: ...
 
     def save(self, folder: Path) -> None: ...
 

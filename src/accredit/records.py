@@ -117,6 +117,8 @@ class CriticUpdate:
     """Attempts that did not fit the critic's context."""
     num_nonfinite: int = 0
     """Of the skipped steps, those whose loss or gradient was not finite."""
+    num_policy_steps: int = 0
+    """Of the steps taken, those that moved weights which the policy shares."""
 
 
 def nothing_fitted(num_left_out: int, learning_rate: float) -> CriticUpdate:
@@ -221,17 +223,37 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """What an algorithm's `draw` rolled out, for its `learn` to learn from.
+
+    An algorithm that needs to know more about it later has a subclass of its own.
+    """
+
+    groups: tuple[Group, ...]
+    """To be trained on."""
+    rejected: tuple[Group, ...] = ()
+    """Rolled out, paid for, and left out."""
+    num_drawn: int = 0
+    """Problems taken from the source."""
+    version: int = 0
+    """Of the policy that sampled it."""
+
+
+@dataclass(frozen=True)
 class State:
     """All that an algorithm carries between steps; a checkpoint saves it whole."""
 
     step: int = 0
+    num_draws: int = 0
+    """Draws so far; keys the sampling of the next one."""
     num_drawn: int = 0
     """Problems drawn so far; with the seed it fixes which come next."""
     cost: Cost = Cost()
     counters: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """Running counts (skipped steps, dropped groups, ...), by metric name."""
-    memory: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
-    """An algorithm's own buffers and gates, as JSON values."""
+    memory: Any = None
+    """An algorithm's own buffers and gates: a frozen object of the type of its
+    `initial_memory`, or None."""
 
     def advance(self, cost: Cost, **changes: Any) -> "State":
         """The state after one more step that spent `cost`."""
@@ -249,8 +271,8 @@ class Record:
     credit: Credit
     policy: PolicyUpdate | None
     """None when nothing could be trained on and the update was skipped."""
-    cost: Cost
-    times_s: Mapping[str, float]
+    cost: Cost = Cost()
+    times_s: Mapping[str, float] = field(default_factory=lambda: EMPTY)
     counts: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """What happened this step that must not stay silent, by metric name."""
     critic: CriticUpdate | None = None

@@ -1,16 +1,15 @@
 """What is stored between steps: judged rollouts to go on from, lessons of a critic.
 
 Frozen values in, frozen values out; every buffer is a queue that forgets its oldest.
-All of it can be written as JSON: token ids are packed into short texts, which are read
-when somebody asks for the ids, not when a buffer is. Knows no model and no algorithm.
+Token ids are packed into short texts, which are read when somebody asks for the ids,
+not when a buffer is. Knows no model and no algorithm.
 """
 
 import base64
 import math
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -168,21 +167,6 @@ class RolloutBuffer:
         items = (*self.items, *rollouts)[-self.capacity :]
         return RolloutBuffer(self.capacity, items)
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """As JSON values."""
-        return [asdict(item) for item in self.items]
-
-    @classmethod
-    def from_json(cls, content: Any, capacity: int) -> "RolloutBuffer":
-        """What `to_json` gave; the newest of it where there is less room.
-
-        Raises:
-            ValueError: `content` is something else.
-        """
-        kinds = {"problem_id": str, "written": str, "num_tokens": int, "reward": float}
-        rows = _rows(content, kinds, "rollouts")
-        return cls(capacity).added([StoredRollout(**row) for row in rows])
-
 
 @dataclass(frozen=True)
 class LessonBuffer:
@@ -205,26 +189,6 @@ class LessonBuffer:
         order = draw.permutation(len(self.items))[:count]
         return [self.items[i] for i in order.tolist()]
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """As JSON values."""
-        return [asdict(item) for item in self.items]
-
-    @classmethod
-    def from_json(cls, content: Any, capacity: int) -> "LessonBuffer":
-        """What `to_json` gave; the newest of it where there is less room.
-
-        Raises:
-            ValueError: `content` is something else.
-        """
-        kinds = {
-            "problem_id": str,
-            "written": str,
-            "target": float,
-            "reference": str | None,
-        }
-        rows = _rows(content, kinds, "lessons")
-        return cls(capacity).added([StoredLesson(**row) for row in rows])
-
 
 def _require_room(capacity: int, num_items: int) -> None:
     if capacity < 1 or num_items > capacity:
@@ -237,33 +201,6 @@ def _require_room(capacity: int, num_items: int) -> None:
 def _require_count(count: int) -> None:
     if count < 0:
         raise ValueError(f"count must be >= 0, got {count}; draw nothing with 0")
-
-
-def _rows(content: Any, kinds: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    """The rows of a saved buffer, each with just these keys and kinds of values."""
-    if not isinstance(content, list):
-        raise ValueError(
-            f"stored {name} must be a list, got {content!r:.80}; "
-            "they were saved by something else"
-        )
-    rows: list[dict[str, Any]] = []
-    for i, row in enumerate(content):
-        if not (isinstance(row, Mapping) and row.keys() == kinds.keys()):
-            raise ValueError(
-                f"stored {name}[{i}] must have the keys {list(kinds)}, got "
-                f"{row!r:.80}; they were saved by something else"
-            )
-        for key, kind in kinds.items():
-            wanted = int | float if kind is float else kind
-            if isinstance(row[key], bool) or not isinstance(row[key], wanted):
-                raise ValueError(
-                    f"{key} of stored {name}[{i}] must be of type "
-                    f"{getattr(kind, '__name__', kind)}, got {row[key]!r:.80}; "
-                    "they were saved by something else"
-                )
-        floats = {key: float(row[key]) for key, kind in kinds.items() if kind is float}
-        rows.append({**row, **floats})
-    return rows
 
 
 def drawn_rollouts(

@@ -13,6 +13,7 @@ from accredit.learner.checkpoint import (
     load_state,
     remove_leftovers,
 )
+from accredit.loops.synchronous import first_state
 from accredit.origins import changed_data, data_of, saved_data
 from accredit.records import State
 from accredit.reports.metrics import has_counts
@@ -53,9 +54,9 @@ def restored(
         RecipeError: other data would be paid or evaluated than before.
         ValueError: a part of the checkpoint is damaged; it is named.
     """
-    state, lines = State(), odd_lines(run)
+    state, lines = first_state(assembly.algorithm), odd_lines(run)
     if checkpoint is not None:
-        state = load_state(checkpoint)
+        state = load_state(checkpoint, type(state.memory))
         saved = saved_data(checkpoint)
         changed = changed_data(saved, data_of(assembly))
         where = f"before step {checkpoint_step(checkpoint) + 1}"

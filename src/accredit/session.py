@@ -11,7 +11,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from accredit.algorithms.build import Advancing
 from accredit.assembly import Assembly, assemble
 from accredit.config import RecipeError, RunConfig, recipe_from, with_overrides
 from accredit.critics.build import opening_of, warnings_of
@@ -29,7 +28,7 @@ from accredit.learner.checkpoint import (
     prune_checkpoints,
     save_checkpoint,
 )
-from accredit.loops.synchronous import Plan, failing, is_due, train
+from accredit.loops.synchronous import Plan, failing, first_state, is_due, train
 from accredit.opening import opening_line, opening_warnings
 from accredit.origins import (
     DATA_FILE,
@@ -58,7 +57,7 @@ from accredit.run_folder import begun, free_folder, interruptible, write_report_
 from accredit.tasks.build import Task
 from accredit.tasks.trials import tried
 from accredit.types import Sampling
-from accredit.world import rollout_cost
+from accredit.world import Algorithm, rollout_cost
 
 
 class TooManyInvalid(RuntimeError):
@@ -221,7 +220,7 @@ def evaluate(assembly: Assembly) -> tuple[EvalResult, Cost]:
 def start_training(
     config: RunConfig,
     *,
-    algorithm: Advancing | None = None,
+    algorithm: Algorithm | None = None,
     task: Task | None = None,
 ) -> tuple[RunDirectory, bool]:
     """A new run in a folder of its own; returns it and whether it was finished.
@@ -249,14 +248,15 @@ def start_training(
         record_parts(run.path, assembly)
         told = tried(assembly.task, config.seed)
         run.start(config.model_dump(mode="json"), environment())
-        return run, carry_on(assembly, run, State(), told)
+        state = first_state(assembly.algorithm)
+        return run, carry_on(assembly, run, state, told)
 
 
 def resume_training(
     path: Path,
     overrides: Sequence[str],
     *,
-    algorithm: Advancing | None = None,
+    algorithm: Algorithm | None = None,
     task: Task | None = None,
     accept_changes: bool = False,
 ) -> tuple[RunDirectory, bool]:
@@ -292,8 +292,8 @@ def resume_training(
             begin = restored(assembly, run, checkpoint, accept_changes)
             record_parts(run.path, assembly)
             before = recipe_from(run.recipe(), str(path))
-            version = assembly.world.learner.version
-            changed = change_lines(before, config, begin.state.step, version)
+            num_updates = assembly.world.learner.num_updates
+            changed = change_lines(before, config, begin.state.step, num_updates)
             run.rewrite_recipe(assembly.config.model_dump(mode="json"))
             lines = [*begin.lines, *changed]
             return run, carry_on(assembly, run, begin.state, lines)
@@ -338,10 +338,7 @@ def carry_on(
         session = Session(assembly, run, progress, trackers)
         stack.enter_context(interruptible(session.request_stop))
         stack.enter_context(failing())
-        algorithm = assembly.algorithm
-        state = train(
-            lambda state: algorithm.advance(state, world), state, plan, session
-        )
+        state = train(assembly.algorithm, world, state, plan, session)
     write_report_of(run, progress)
     progress.console.print(final_table(run.metrics(), run.evaluations()))
     if session.last_save_fault:

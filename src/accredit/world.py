@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool
@@ -26,7 +26,7 @@ from accredit.protocols import (
     ProblemSource,
     Verifier,
 )
-from accredit.records import Cost, PolicyUpdate
+from accredit.records import Cost, Drawn, PolicyUpdate, Record, State
 from accredit.types import (
     Batch,
     Completion,
@@ -146,6 +146,31 @@ class World:
     shape: ModelShape
     seed: int
     clock: Clock = field(default_factory=Clock)
+
+
+@runtime_checkable
+class Algorithm(Protocol):
+    """A step in two verbs, so that a loop can put draws into a queue between them.
+
+    `draw` rolls out under the policy as it is, keyed by `state.num_draws`; `learn`
+    updates policy and critic, and makes the next state and the step's record.
+    """
+
+    @property
+    def clip_bounds(self) -> tuple[float, float] | None:
+        """(clip_low, clip_high) of the token ratio, for the report; None clips none."""
+        ...
+
+    @property
+    def initial_memory(self) -> object:
+        """`State.memory` before the first step; its type is that of all later ones."""
+        ...
+
+    def draw(self, state: State, world: World) -> Drawn: ...
+
+    def learn(
+        self, state: State, world: World, drawn: Drawn
+    ) -> tuple[State, Record]: ...
 
 
 def rollout_cost(groups: Sequence[Group], shape: ModelShape) -> Cost:

@@ -21,10 +21,11 @@ from ac2_worlds import (
     spoken_world,
     text_of,
 )
-from accredit.algorithms import replayed
-from accredit.protocols import Interlude, Objective
+from accredit.algorithms.replay import routes
+from accredit.protocols import Objective
 from accredit.records import PolicyUpdate
 from accredit.types import Batch
+from worlds import UnmovedSteps
 
 STORED = [("p1", "abcdefabcd", 0.2)]
 LINES = ["abaaaaaaaa", "ah", "ggaaaaaaaa", "ccaaaaaaaa"]
@@ -41,7 +42,7 @@ def cut_in_turn(places: list[int]) -> Iterator[list[int]]:
         places.append(places.pop(0))
         return places[-1]
 
-    with patch.object(replayed, "drawn_cut", cut):
+    with patch.object(routes, "drawn_cut", cut):
         yield places
 
 
@@ -93,25 +94,36 @@ class WatchedLearner(IdleLearner):
         self.happened.append("entropy")
         return super().entropies(batch)
 
-    def update_policy(
+    def begin(
         self,
         batch: Batch,
         advantages: Tensor,
         objective: Objective,
         seed: int,
-        interlude: Interlude | None = None,
-    ) -> PolicyUpdate:
+        *,
+        measures_displacement: bool = False,
+    ) -> UnmovedSteps:
         self.objectives.append(objective)
-        other = interlude or Interlude()
+        update = super().begin(batch, advantages, objective, seed)
+        return WatchedSteps(
+            update.nothing, update.num_steps, True, self.moves, self.happened
+        )
 
-        def after_step(index: int) -> None:
-            self.happened.append(index)
-            if other.after_step is not None:
-                other.after_step(index)
 
-        watched = Interlude(other.add_gradient, after_step)
-        update = super().update_policy(batch, advantages, objective, seed, watched)
-        return replace(update, displacements=self.moves)
+@dataclass
+class WatchedSteps(UnmovedSteps):
+    """Says that it moved as far as it was told."""
+
+    moves: tuple[float, ...]
+    happened: list[Any]
+    index: int = 0
+
+    def descend(self) -> None:
+        self.happened.append(self.index)
+        self.index += 1
+
+    def result(self) -> PolicyUpdate:
+        return replace(super().result(), displacements=self.moves)
 
 
 def watched(**keys):

@@ -12,7 +12,7 @@ from ac2_worlds import (
     remembering,
     spoken_world,
 )
-from accredit.algorithms.ac2_visit import audited_slots
+from accredit.algorithms.replay.routes import audited_slots
 from accredit.randomness import generator
 from accredit.types import StopReason
 

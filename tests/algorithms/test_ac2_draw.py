@@ -15,7 +15,7 @@ from ac2_worlds import (
     text_of,
     texts,
 )
-from accredit.records import State
+from accredit.loops.synchronous import advance, first_state
 from accredit.types import StopReason
 from worlds import algorithm, moved, small_world, weights
 
@@ -288,9 +288,10 @@ def test_the_pass_mark_is_a_knob(name):
 @names
 def test_a_stale_store_is_refilled_at_once_every_few_steps(name):
     algorithm_ = built(name, num_refill=2, refill_every=3)
-    world, state, sizes, drawn = spoken_world(endless), State(), [], []
+    world, sizes, drawn = spoken_world(endless), [], []
+    state = first_state(algorithm_)
     for _ in range(5):
-        state, _ = algorithm_.advance(state, world)
+        state, _ = advance(algorithm_, state, world)
         sizes.append(len(memory_in(state).stored))
         drawn.append(state.num_drawn)
     # Steps 0 and 3 draw six problems each; the store holds eight.
@@ -302,7 +303,8 @@ def test_a_stale_store_is_refilled_at_once_every_few_steps(name):
 @names
 def test_the_oldest_leave_the_store_first(name):
     algorithm_ = built(name, num_refill=3, replay_capacity=4)
-    state = remembering([("p0", text, 0.5) for text in ("aa", "bb", "cc")])
+    stored = [("p0", text, 0.5) for text in ("aa", "bb", "cc")]
+    state = remembering(stored, capacity=algorithm_.initial_memory.rollouts.capacity)
     _, _, memory = one_step(algorithm_, spoken_world(lambda *_: "dd"), state)
     assert [text for _, text, _ in memory.stored] == ["cc", "dd", "dd", "dd"]
 

@@ -13,7 +13,7 @@ from ac2_worlds import (
     spoken_world,
     text_of,
 )
-from accredit.algorithms import replayed
+from accredit.algorithms.replay import routes
 from accredit.algorithms.replay_configs import GateConfig
 from accredit.critics.readiness import Track
 
@@ -25,7 +25,7 @@ BANK = {"p1": "gfedh"}
 
 @pytest.fixture(autouse=True)
 def cut_at_four(monkeypatch):
-    monkeypatch.setattr(replayed, "drawn_cut", lambda *_: 4)
+    monkeypatch.setattr(routes, "drawn_cut", lambda *_: 4)
 
 
 def stepped(

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from ac2_worlds import chosen, one_step, reads, remembering, spoken_world
-from accredit.algorithms import replayed
+from accredit.algorithms.replay import routes
 from accredit.learner.state_json import state_from_json, state_json
-from accredit.records import State
+from accredit.loops.synchronous import advance, first_state
 from worlds import algorithm, small_world
 
 STORED = [("p1", "abcdefabcd", 0.2)]
@@ -34,7 +34,7 @@ def decoding(num_prefix, num_new):
 
 def stepped(monkeypatch, ready, **keys):
     """p1 (two prompt tokens) goes on behind `abcd`: prefixes of 6 tokens."""
-    monkeypatch.setattr(replayed, "drawn_cut", lambda *_: 4)
+    monkeypatch.setattr(routes, "drawn_cut", lambda *_: 4)
     world = spoken_world(
         lambda problem, text, sibling: ["eabh", "fh"][sibling] if text else "abah",
         num_prompts=2,
@@ -117,14 +117,14 @@ def test_all_state_survives_a_round_trip_to_the_bit(name):
     for interrupted in (False, True):
         world = small_world(rate=1e-2)
         algorithm_ = algorithm(name, world=world, **gated)
-        state, records = State(), []
+        state, records = first_state(algorithm_), []
         for step in range(6):
-            state, record = algorithm_.advance(state, world)
+            state, record = advance(algorithm_, state, world)
             records.append(fingerprint(record))
             if interrupted and step == 2:
                 saved = state_json(state)
-                assert json.loads(saved)["memory"]["replay"]
-                state = state_from_json(saved)
+                assert json.loads(saved)["memory"]["rollouts"]["items"]
+                state = state_from_json(saved, type(state.memory))
                 assert state_json(state) == saved
         found.append((records, state_json(state)))
     (straight, last), (resumed, last_resumed) = found
@@ -132,7 +132,7 @@ def test_all_state_survives_a_round_trip_to_the_bit(name):
     assert last == last_resumed
     memory = json.loads(last)["memory"]
     if name != "prefix_grpo":
-        known = memory["critic"]
-        assert known["lessons"] and known["bank"] and known["gate"]["window"]
-        assert any(track["ready"] for track in known["gate"]["tracks"].values())
+        assert memory["examples"]["items"] and memory["bank"]["items"]
+        assert memory["gate"]["window"]
+        assert any(track["ready"] for track in memory["gate"]["tracks"].values())
     assert torch.tensor(straight[-1][2]).abs().max() > 0

@@ -1,14 +1,17 @@
 """The critic put right by what came of what it said, in a step of AC2+."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from ac2_worlds import chosen, one_step, reads, remembering, spoken_world
-from accredit.algorithms import ac2_visit, replayed
-from accredit.algorithms.replay_memory import CriticMemory
+from accredit.algorithms.ac2 import ac2
+from accredit.algorithms.ac2.memory import AC2Memory
+from accredit.algorithms.replay import routes
 from accredit.functional.recalibration import log_odds_ratio
+from accredit.learner.state_json import memory_from_json, memory_json
 
 STORED = [("p1", "abcdefabcd", 0.2)]
 LINES = ["cdefah", "ch"]
@@ -26,19 +29,19 @@ KEYS = {
 
 @pytest.fixture(autouse=True)
 def cut_at_two(monkeypatch):
-    monkeypatch.setattr(replayed, "drawn_cut", lambda *_: 2)
+    monkeypatch.setattr(routes, "drawn_cut", lambda *_: 2)
 
 
 def stepped(*outcomes, **keys):
     """What is kept after a step, and its record."""
     after, record = after_step(*outcomes, **keys)
-    return after.memory["critic"]["outcomes"], record
+    return [[list(row) for row in step] for step in after.memory.outcomes], record
 
 
 def trusted(outcomes, says):
     """The record of a step, and the gate behind it."""
     after, record = after_step(outcomes, says=says, ready=False)
-    return record, after.memory["critic"]["gate"]
+    return record, after.memory.gate
 
 
 def after_step(*outcomes, ready=True, says=SAYS, rewards=REWARDS, **keys):
@@ -50,7 +53,8 @@ def after_step(*outcomes, ready=True, says=SAYS, rewards=REWARDS, **keys):
         section["gate"] = {"revocable": False}
     built = chosen(reads(says), "ac2_plus", **section)
     state = remembering(STORED, ready=["p1"] if ready else [])
-    state.memory["critic"]["outcomes"] = [[list(r) for r in step] for step in outcomes]
+    memory = replace(state.memory, outcomes=tuple(map(tuple, outcomes)))
+    state = replace(state, memory=memory)
     after, record, _ = one_step(built, world, state)
     return after, record
 
@@ -145,7 +149,7 @@ def test_switched_off_it_neither_moves_nor_keeps():
 
 def test_audits_stand_for_all_that_were_ready(monkeypatch):
     """One audit of four ready groups was drawn by a chance of 1/4."""
-    monkeypatch.setattr(ac2_visit, "audited_slots", lambda *_: {0})
+    monkeypatch.setattr(ac2, "audited_slots", lambda *_: {0})
     kept, record = stepped(audit_share=0.25, prompts_per_step=4)
     assert record.routing.inclusion.tolist() == [0.25] * 4
     assert [row[2] for row in kept[0]] == [8.0, 2.0, 2.0]
@@ -157,10 +161,8 @@ def test_what_is_kept_lies_between_0_and_1():
     kept, _ = stepped(says=says, rewards=REWARDS | {"abcdefah": 1.0 + 5e-7})
     assert kept[0][0] == [1.0, pytest.approx(0.75), 2.0]
     assert kept[0][1] == [0.0, 1.0, 0.5]
-    state = remembering(STORED)
-    state.memory["critic"]["outcomes"] = kept
-    config = chosen(name="ac2_plus").config
-    assert len(CriticMemory.of(state.memory, config, 1e-3).outcomes[0]) == 3
+    saved = {**memory_json(remembering(STORED).memory), "outcomes": kept}
+    assert len(memory_from_json(saved, AC2Memory).outcomes[0]) == 3
 
 
 def test_what_was_put_right_was_not_said():
@@ -169,8 +171,8 @@ def test_what_was_put_right_was_not_said():
     before = [(0.001, 0.9, 99.0)]
     record, gate = trusted(before, said)
     assert float(record.routing.prefix_values[0]) > 0.5
-    assert not gate["tracks"]["p1"]["nonzero_seen"]
-    assert trusted(before, said | {"ab": 0.3})[1]["tracks"]["p1"]["nonzero_seen"]
+    assert not gate.tracks["p1"].nonzero_seen
+    assert trusted(before, said | {"ab": 0.3})[1].tracks["p1"].nonzero_seen
 
 
 @pytest.mark.parametrize(
@@ -178,10 +180,7 @@ def test_what_was_put_right_was_not_said():
     [None, {}, [3], [[3]], [[[0.5, 0.5]]], [[[0.5, 0.5, -1.0]]], [[[0.5, 1.5, 1.0]]]],
 )
 def test_torn_outcomes_are_refused(content):
-    state = remembering(STORED)
-    known = state.memory["critic"]
-    config = chosen(name="ac2_plus").config
-    assert CriticMemory.of(state.memory, config, 1e-3).outcomes == ()
-    known["outcomes"] = content
-    with pytest.raises(ValueError, match="must hold its 'outcomes' as it was saved"):
-        CriticMemory.of(state.memory, config, 1e-3)
+    saved = memory_json(remembering(STORED).memory)
+    assert memory_from_json(saved, AC2Memory).outcomes == ()
+    with pytest.raises(ValueError, match=r"got .* at memory.outcomes"):
+        memory_from_json({**saved, "outcomes": content}, AC2Memory)

@@ -22,9 +22,9 @@ from ac2_worlds import (
     spoken_world,
     texts,
 )
-from accredit.algorithms import replayed
-from accredit.algorithms.replay_memory import CriticMemory
+from accredit.algorithms.replay import routes
 from accredit.critics.readiness import Track
+from accredit.loops.synchronous import advance
 from accredit.overrides import RecipeError
 from accredit.types import Batch
 
@@ -43,7 +43,7 @@ SAYS = {"ab": 0.5, "abcd": 0.6, "abcdef": 0.3}
 
 @pytest.fixture(autouse=True)
 def cut_at_two(monkeypatch):
-    monkeypatch.setattr(replayed, "drawn_cut", lambda *_: 2)
+    monkeypatch.setattr(routes, "drawn_cut", lambda *_: 2)
 
 
 def stepped(
@@ -315,12 +315,7 @@ def test_chunks_grow_until_their_credit_exceeds_the_critic_s_error(
         reads({}), "ac2_plus", **(PLAIN | keys | {"chunk_signal": signal})
     )
     state = remembering(STORED, tracks=ERRORS, spreads={"p1": (2, 2 * variance)})
-    known = known_of(algorithm_, state)
-    assert algorithm_.num_chunks_of(known, "p1") == count
-
-
-def known_of(algorithm_, state):
-    return CriticMemory.of(state.memory, algorithm_.config, 1e-3)
+    assert algorithm_.rules.chunks(state.memory, "p1") == count
 
 
 def test_a_longer_chunk_stops_the_rollouts_later():
@@ -343,7 +338,7 @@ def test_what_nobody_knows_of_a_problem_leaves_its_chunk():
         remembering(STORED, spreads={"p1": (2, 0.02)}),
         remembering(STORED, tracks={"p1": Track()}, spreads={"p1": (2, 0.02)}),
     ):
-        assert algorithm_.num_chunks_of(known_of(algorithm_, state), "p1") == 1
+        assert algorithm_.rules.chunks(state.memory, "p1") == 1
 
 
 @pytest.mark.parametrize(
@@ -361,14 +356,14 @@ def test_the_spread_of_values_a_chunk_on_is_remembered(signal, says, added):
     lines = ["cdefagaa", "ccccccaa"]
     keys = {"audit_share": 0.0, "chunk_signal": signal}
     _, memory, _ = stepped(lines, says, {"h": 0.0}, state=state, **keys)
-    assert memory.spreads == {"p1": [3, pytest.approx(0.02 + added)]}
+    assert memory.spreads == {"p1": (3, pytest.approx(0.02 + added))}
 
 
 def test_a_spread_needs_two_siblings_that_the_critic_valued():
     """Only the first goes beyond its border."""
     state = remembering(STORED, ready=["p1"], spreads={"p1": (3, 0.1)})
     _, memory, _ = stepped(state=state)
-    assert memory.spreads == {"p1": [3, 0.1]}
+    assert memory.spreads == {"p1": (3, 0.1)}
 
 
 @pytest.mark.parametrize(
@@ -388,11 +383,10 @@ def test_audits_of_a_problem_thin_out_with_every_half_life(
     state = remembering(STORED, tracks=tracks)
     keys = PLAIN | {"audit_half_life": half_life, "prompts_per_step": 16}
     algorithm_ = chosen(reads({}), "ac2_plus", audit_share=0.25, **keys)
-    known = known_of(algorithm_, state)
-    assert algorithm_.audit_share_of(known, "p1") == pytest.approx(share)
-    assert algorithm_.audit_share_of(known, "p2") == 0.25
+    assert algorithm_.rules.audits(state.memory, "p1") == pytest.approx(share)
+    assert algorithm_.rules.audits(state.memory, "p2") == 0.25
     world = spoken_world(lambda *_: "cccccccc")
-    record = algorithm_.advance(state, world)[1]
+    record = advance(algorithm_, state, world)[1]
     assert int(record.routing.audited.sum()) == math.ceil(16 * share)
 
 
@@ -402,13 +396,13 @@ def test_the_smallest_share_is_a_knob_and_never_above_the_share_itself():
     for least, share, expected in ((0.2, 0.25, 0.2), (0.5, 0.25, 0.25)):
         keys = {"audit_half_life": 4.0, "smallest_audit_share": least}
         algorithm_ = chosen(reads({}), "ac2_plus", audit_share=share, **(PLAIN | keys))
-        known = known_of(algorithm_, known_state)
-        assert algorithm_.audit_share_of(known, "p1") == expected
+        memory = known_state.memory
+        assert algorithm_.rules.audits(memory, "p1") == expected
 
 
 def test_audits_are_counted_by_problem():
     state = remembering(STORED, ready=["p1"])
     world = spoken_world(lambda *_: "ch", lambda text: 0.5)
     algorithm_ = chosen(reads({}), "ac2_plus", audit_share=1.0, **PLAIN)
-    state, _ = algorithm_.advance(state, world)
+    state, _ = advance(algorithm_, state, world)
     assert memory_in(state).gate.tracks["p1"].num_audits == 1

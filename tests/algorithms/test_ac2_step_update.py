@@ -15,7 +15,7 @@ from ac2_worlds import (
     spoken_world,
     text_of,
 )
-from accredit.algorithms.replay_parts import replay_objective
+from accredit.algorithms.replay.update import replay_objective
 from accredit.learner.update import step_rows
 from worlds import algorithm, small_world, steps, weights
 
@@ -196,7 +196,7 @@ def test_so_many_records_are_drawn_without_replacement():
 
 
 def test_the_oldest_records_leave_first():
-    state = remembering(STORED, lessons=LESSONS)
+    state = remembering(STORED, lessons=LESSONS, critic_capacity=3)
     _, _, memory = taught(state, critic_capacity=3, largest_cut_share=0.1)
     assert [text for _, text, _, _ in memory.lessons] == ["abcd", "abcde", ""]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accredit.algorithms.control import (
+from accredit.algorithms.replay.control import (
     START_OFFSET,
     audit_count,
     critic_rate,

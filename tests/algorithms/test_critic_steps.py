@@ -1,19 +1,19 @@
 """What a step does with a critic: order, warm-up, targets, truncation, costs."""
 
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass
 
 import pytest
 import torch
 
 from accredit.algorithms.actor_critic import (
     critic_cost,
-    critic_fitted,
+    fit_critic,
     plain_value_targets,
-    policy_moved,
+    update_warm_policy,
 )
 from accredit.algorithms.alignment import Acceptance, policy_change
-from accredit.algorithms.outcome_step import Shaped, recorded
+from accredit.algorithms.pact import PACT
+from accredit.algorithms.step import finished, publish, step_record
 from accredit.collate import collate
 from accredit.credit import shuffled_change
 from accredit.records import ValueTargets
@@ -27,28 +27,38 @@ def chosen(name, world, critic=(), **keys):
     return algorithm(name, world=world, critic={**AT_ONCE, **dict(critic)}, **keys)
 
 
-def critic_first_step(algorithm, state, world, *, critic):
+@dataclass(frozen=True)
+class CriticFirst:
     """The same work as `pact` with plain targets, in the other order."""
-    drawn = algorithm.draw(state, world)
-    batch = collate(drawn.groups)
-    values = critic.values(batch, batch.rewards)
-    credit = algorithm.credit(batch, batch.rewards, values)
-    ones = torch.ones_like(batch.sampling_logprobs)
-    wanted = ValueTargets(batch.rewards[:, None] * ones, ones, batch.trainable)
-    update = critic_fitted(critic, state, world, batch, wanted)
-    policy = policy_moved(algorithm, state, world, drawn, batch, credit, critic)
-    world.engine.load(world.learner.model, world.learner.version)
-    shaped = Shaped(batch.rewards, critic_cost(critic, batch, update))
-    return recorded(
-        state, world, drawn, batch, shaped, values, credit, policy, critic=update
-    )
+
+    pact: PACT
+    clip_bounds: None = None
+    initial_memory: None = None
+
+    def draw(self, state, world):
+        return self.pact.draw(state, world)
+
+    def learn(self, state, world, drawn):
+        critic, batch = self.pact.critic, collate(drawn.groups)
+        values = critic.values(batch, batch.rewards)
+        credit = self.pact.credit(batch, batch.rewards, values)
+        ones = torch.ones_like(batch.sampling_logprobs)
+        wanted = ValueTargets(batch.rewards[:, None] * ones, ones, batch.trainable)
+        fit_critic(critic, state, world, batch, wanted)
+        objective = self.pact.objective
+        policy = update_warm_policy(
+            objective, critic, state, world, drawn, batch, credit
+        )
+        publish(world)
+        record = step_record(drawn, batch, batch.rewards, values, credit, policy)
+        return finished(state, world, drawn, record)
 
 
 def weights_after(trunk, critic_first):
     world = small_world()
     plain = chosen("pact", world, {"trunk": trunk}, target="plain", num_minibatches=2)
     if critic_first:
-        plain = replace(plain, step=partial(critic_first_step, critic=plain.critic))
+        plain = CriticFirst(plain)
     steps(plain, world, 3)
     return weights(world)
 

@@ -7,7 +7,7 @@ import pytest
 from accredit.algorithms.build import Supplies, build_algorithm
 from accredit.config import recipe_from
 from accredit.learner.teacher import Teacher
-from accredit.records import State
+from accredit.loops.synchronous import advance, first_state
 from worlds import (
     ALGORITHMS,
     LETTERS,
@@ -80,9 +80,10 @@ def test_it_learns_the_word_from_prefixes_that_may_be_lost_already(name):
         )
         keys = {"prompts_per_step": 4, "group_size": 16, "num_refill": 4}
         keys["largest_cut_share"] = 0.4
-        chosen, state, fresh = algorithm(name, 3, world, **keys), State(), []
+        chosen, fresh = algorithm(name, 3, world, **keys), []
+        state = first_state(chosen)
         for _ in range(30):
-            state, _ = chosen.advance(state, world)
+            state, _ = advance(chosen, state, world)
             fresh.append([row["reward"] for row in state.memory["replay"][-4:]])
         assert sum(sum(rewards) for rewards in fresh[:5]) / 20 < 0.4, (name, seed)
         assert sum(sum(rewards) for rewards in fresh[-5:]) / 20 > 0.8, (name, seed)

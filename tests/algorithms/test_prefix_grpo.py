@@ -12,9 +12,9 @@ from ac2_worlds import (
     spoken_world,
     texts,
 )
-from accredit.algorithms import replayed
+from accredit.algorithms.replay import routes
+from accredit.algorithms.replay.update import replay_objective
 from accredit.algorithms.replay_configs import PrefixGRPOConfig
-from accredit.algorithms.replay_parts import replay_objective
 from accredit.types import StopReason
 from worlds import prompts, small_policy, small_world
 
@@ -27,7 +27,7 @@ PROMPT = prompts(2)[1].token_ids
 
 @pytest.fixture(autouse=True)
 def cut_at_four(monkeypatch):
-    monkeypatch.setattr(replayed, "drawn_cut", lambda *_: 4)
+    monkeypatch.setattr(routes, "drawn_cut", lambda *_: 4)
 
 
 def stepped(rewards=REWARDS, learner=None, **keys):
@@ -79,7 +79,7 @@ def test_it_has_no_critic_and_no_gate():
     assert not record.valued_by_critic
     assert record.cost.num_questions == 0
     assert record.cost.critic_flops == 0
-    assert set(after.memory) == {"replay", "entropy_offset"}
+    assert set(vars(after.memory)) == {"rollouts", "entropy_offset"}
 
 
 def test_its_values_are_those_of_the_siblings():
@@ -134,9 +134,9 @@ def test_refilled_rollouts_are_paid_and_counted():
 
 
 def test_a_step_says_which_clip_it_had_and_what_moves_it():
-    """.28 and the offset of .06; H is of the refill, which began at the prompt."""
+    """.28 and the offset of .08; H is of the refill, which began at the prompt."""
     _, record, memory = stepped()
-    assert record.clip_bounds == pytest.approx((0.2, 0.34))
+    assert record.clip_bounds == pytest.approx((0.2, 0.36))
     assert record.start_entropy == 0.0
     assert memory.offset == pytest.approx(0.08)
     _, record, _ = stepped(entropy_control=False)

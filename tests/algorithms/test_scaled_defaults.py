@@ -4,8 +4,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-
 from accredit.algorithms.replayed import refilled
+
 from accredit.config import load_recipe, recipe_from
 from accredit.records import State
 from worlds import prompts, small_world

@@ -1,6 +1,5 @@
 """The gate: each of its four conditions, at its threshold, and trust taken back."""
 
-import json
 import math
 
 import pytest
@@ -8,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accredit.critics.readiness import Gate, GateState, Track, Visit
+from accredit.learner.state_json import memory_from_json, memory_json
 
 OPEN = GateState(window=((0.1,),) * 5)
 """Five complete steps with a mean error of .1."""
@@ -339,7 +339,7 @@ def test_a_revocable_gate_says_who_lost_trust_and_json_keeps_it_all(steps, rule)
     state = GateState()
     for rows in steps:
         before = {name for name in NAMES if state.ready(name)}
-        again = GateState.from_json(json.loads(json.dumps(state.to_json())))
+        again = memory_from_json(memory_json(state), GateState)
         assert again == state
         visits = visits_of(rows)
         state, flipped, revoked = gate.after(state, visits)
@@ -368,45 +368,3 @@ def test_a_gate_needs_a_window_and_two_errors():
         Gate(window=0)
     with pytest.raises(ValueError, match=r"min_errors of 2 or more, got 5 and 1"):
         Gate(min_errors=1)
-
-
-ROW = Gate().after(OPEN, [visit(0.25)])[0].to_json()["tracks"]["a"]
-
-
-def saved(**changes):
-    return EMPTY | {"tracks": {"a": ROW | changes}}
-
-
-EMPTY = {"tracks": {}, "window": []}
-NO_GATES = [None, [], {}, {"tracks": {}}, EMPTY | {"more": 1}, EMPTY | {"tracks": []}]
-NO_GATES += [EMPTY | {"window": {}}, EMPTY | {"window": [0.1]}]
-
-
-@pytest.mark.parametrize("content", NO_GATES)
-def test_what_is_no_gate_is_refused(content):
-    with pytest.raises(ValueError, match="must have tracks by problem and a window"):
-        GateState.from_json(content)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (EMPTY | {"tracks": {"a": {}}}, "track of 'a' must have the keys"),
-        (EMPTY | {"tracks": {"a": 3}}, "track of 'a' must have the keys"),
-        (saved(more=1), "track of 'a' must have the keys"),
-        (saved(last_error="1"), "a finite number >= 0 here, got '1' in 'a'"),
-        (saved(last_error=True), "a finite number >= 0 here, got True"),
-        (saved(total=-1.0), "a finite number >= 0 here, got -1.0"),
-        (saved(total_squares=math.nan), "a finite number >= 0 here, got nan"),
-        (saved(num_errors=1.0), "a count here, got 1.0 in 'a'"),
-        (saved(num_errors=-1), "a count here, got -1"),
-        (saved(num_audits=True), "a count here, got True"),
-        (saved(ready=1), "true or false here, got 1 in 'a'"),
-        (saved(nonzero_seen=None), "true or false here, got None"),
-        (EMPTY | {"window": [[None]]}, "number >= 0 here, got None in 'window'"),
-    ],
-)
-def test_a_torn_gate_is_refused(content, message):
-    assert GateState.from_json(saved()).tracks["a"].last_error == 0.25
-    with pytest.raises(ValueError, match=message):
-        GateState.from_json(content)

@@ -11,7 +11,6 @@ from torch import nn
 from accredit.learner.descent import Descent
 from accredit.learner.learner import Learner
 from accredit.learner.optimizer import AdamWOptions, adamw, displacement
-from accredit.protocols import Interlude
 
 SHAPES = [(4, 3), (5,), (2, 2, 2), ()]
 
@@ -190,15 +189,16 @@ def test_a_learner_reports_how_far_each_of_its_steps_moved_the_model(
     batch = ragged_batch()
     snapshots: list[list[torch.Tensor]] = []
 
-    def keep(index: int) -> None:
+    def keep() -> None:
         snapshots.append([p.detach().clone() for p in actor.model.parameters()])
 
-    keep(-1)
+    keep()
     advantages = ragged_advantages(batch)
     for _ in range(3):
-        update = actor.update_policy(
-            batch, advantages, GRPO, 0, Interlude(after_step=keep)
-        )
+        update = actor.begin(
+            batch, advantages, GRPO, 0, measures_displacement=True
+        ).run()
+        keep()
         after = list(actor.model.parameters())
         exact = distance(after, snapshots[-2])
         assert update.displacements == (pytest.approx(exact, rel=1e-5),)

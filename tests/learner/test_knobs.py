@@ -42,7 +42,7 @@ OBJECTIVES: dict[str, tuple[Objective, dict[str, Any]]] = {
 
 def after(learner: Learner, objective: Objective, seed: int = 0) -> dict[str, Any]:
     batch = ragged_batch(0)
-    learner.update_policy(batch, ragged_advantages(batch), objective, seed)
+    learner.begin(batch, ragged_advantages(batch), objective, seed).run()
     return weights_of(learner)
 
 
@@ -96,7 +96,7 @@ def test_every_knob_of_the_learner_changes_the_weights(
         for scale in (1.0, 0.1):
             batch = ragged_batch(0)
             advantages = scale * ragged_advantages(batch)
-            actor.update_policy(batch, advantages, GRPO, 0)
+            actor.begin(batch, advantages, GRPO, 0).run()
         return weights_of(actor)
 
     free = {"max_gradient_norm": None}
@@ -109,7 +109,7 @@ def test_weight_decay_shrinks_matrices_only(learner: Callable[..., Learner]) -> 
     before = weights_of(actor)
     batch = ragged_batch(0)
     zero = torch.zeros_like(batch.sampling_logprobs)
-    actor.update_policy(batch, zero, GRPO, 0)
+    actor.begin(batch, zero, GRPO, 0).run()
     for name, weight in weights_of(actor).items():
         scale = 0.95 if weight.ndim >= 2 else 1.0
         torch.testing.assert_close(weight, scale * before[name], atol=1e-6, rtol=1e-5)
@@ -125,7 +125,8 @@ def test_entropy_rises_when_it_alone_is_rewarded(
     objective = replace(GRPO, entropy_coefficient=1.0)
     means = [
         float(
-            actor.update_policy(batch, zero, objective, 0)
+            actor.begin(batch, zero, objective, 0)
+            .run()
             .entropies[batch.trainable]
             .mean()
         )
@@ -140,7 +141,7 @@ def test_praised_tokens_become_likelier(learner: Callable[..., Learner]) -> None
     actor = learner(rate=3e-3)
     before = actor.logprobs(batch)[batch.trainable].mean()
     for _ in range(5):
-        actor.update_policy(batch, batch.trainable.float(), GRPO, 0)
+        actor.begin(batch, batch.trainable.float(), GRPO, 0).run()
     assert actor.logprobs(batch)[batch.trainable].mean() > before + 0.5
 
 
@@ -150,11 +151,11 @@ def test_the_rate_of_each_update_is_the_schedules(
     actor = learner(schedule=Schedule(peak=4e-3, num_warmup_updates=4))
     batch = ragged_batch(0)
     rates = [
-        actor.update_policy(batch, ragged_advantages(batch), SEVERAL, 0).learning_rate
+        actor.begin(batch, ragged_advantages(batch), SEVERAL, 0).run().learning_rate
         for _ in range(5)
     ]
     assert rates == [1e-3, 2e-3, 3e-3, 4e-3, 4e-3]
-    assert actor.version == 5
+    assert actor.num_updates == 5
 
 
 @pytest.mark.parametrize(

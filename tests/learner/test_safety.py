@@ -49,10 +49,10 @@ def test_nan_and_foreign_ids_behind_the_mask_stay_there(
         num_epochs=2,
     )
     clean, soiled = learner(), learner()
-    expected = clean.update_policy(batch, advantages, objective, 0)
-    found = soiled.update_policy(
+    expected = clean.begin(batch, advantages, objective, 0).run()
+    found = soiled.begin(
         dirty, torch.where(batch.trainable, advantages, math.nan), objective, 0
-    )
+    ).run()
     assert same(weights_of(clean), weights_of(soiled))
     assert found.losses == expected.losses
     assert found.num_skipped == 0
@@ -84,10 +84,10 @@ def test_a_loss_that_trusts_its_inputs_is_safe_too(
     )
     objective = replace(GRPO, loss=trusting, old_from_engine=True)
     clean, soiled = learner(), learner()
-    expected = clean.update_policy(batch, advantages, objective, 0)
-    found = soiled.update_policy(
+    expected = clean.begin(batch, advantages, objective, 0).run()
+    found = soiled.begin(
         dirty, torch.where(batch.trainable, advantages, math.nan), objective, 0
-    )
+    ).run()
     assert found.losses == expected.losses
     assert math.isfinite(found.losses[0])
     assert same(weights_of(clean), weights_of(soiled))
@@ -100,8 +100,8 @@ def test_unverified_rows_change_nothing(learner: Callable[..., Learner]) -> None
     advantages = ragged_advantages(batch)
     index = batch.verified.nonzero()[:, 0]
     whole, smaller = learner(), learner()
-    whole.update_policy(batch, advantages, GRPO, 0)
-    smaller.update_policy(batch.rows(index), advantages[index], GRPO, 0)
+    whole.begin(batch, advantages, GRPO, 0).run()
+    smaller.begin(batch.rows(index), advantages[index], GRPO, 0).run()
     assert same(weights_of(whole), weights_of(smaller))
 
 
@@ -114,11 +114,11 @@ def test_a_batch_without_a_trainable_token_is_skipped_and_counted(
     actor = learner(max_consecutive_skips=1)
     before = weights_of(actor)
     for done in (1, 2, 3):
-        update = actor.update_policy(batch, ragged_advantages(batch), GRPO, 0)
+        update = actor.begin(batch, ragged_advantages(batch), GRPO, 0).run()
         assert math.isnan(update.losses[0])
         assert update.num_skipped == 1
         assert math.isnan(update.gradient_norms[0])
-        assert actor.version == done
+        assert (actor.num_updates, actor.version) == (done, 0)
     assert same(before, weights_of(actor))
 
 
@@ -129,7 +129,7 @@ def test_more_minibatches_than_rows_leave_empty_ones_which_are_counted(
     batch = ragged_batch(1).rows(torch.tensor([0, 1]))
     assert batch.trainable.any(1).all()
     objective = replace(GRPO, num_minibatches=5)
-    update = learner().update_policy(batch, ragged_advantages(batch), objective, 0)
+    update = learner().begin(batch, ragged_advantages(batch), objective, 0).run()
     assert (len(update.losses), update.num_skipped) == (5, 3)
 
 
@@ -142,11 +142,11 @@ def test_a_non_finite_step_is_skipped_and_the_next_one_taken(
     actor = learner(max_consecutive_skips=2)
     before = weights_of(actor)
     for _ in range(3):
-        update = actor.update_policy(batch, poisoned, GRPO, 0)
+        update = actor.begin(batch, poisoned, GRPO, 0).run()
         assert update.num_skipped == 1
         assert math.isnan(update.gradient_norms[0])
         assert same(before, weights_of(actor))
-        assert actor.update_policy(batch, advantages, GRPO, 0).num_skipped == 0
+        assert actor.begin(batch, advantages, GRPO, 0).run().num_skipped == 0
         assert not same(before, weights_of(actor))
         before = weights_of(actor)
 
@@ -166,7 +166,7 @@ def test_a_non_finite_gradient_of_a_finite_loss_is_skipped(
     before = weights_of(actor)
     batch = ragged_batch(0)
     objective = replace(GRPO, loss=kinked)
-    update = actor.update_policy(batch, ragged_advantages(batch), objective, 0)
+    update = actor.begin(batch, ragged_advantages(batch), objective, 0).run()
     assert (update.losses, update.num_skipped) == ((0.0,), 1)
     assert same(before, weights_of(actor))
 
@@ -186,7 +186,7 @@ def test_a_non_finite_loss_with_a_finite_gradient_is_skipped(
     before = weights_of(actor)
     batch = ragged_batch(0)
     objective = replace(GRPO, loss=shifted)
-    update = actor.update_policy(batch, ragged_advantages(batch), objective, 0)
+    update = actor.begin(batch, ragged_advantages(batch), objective, 0).run()
     assert (update.losses, update.num_skipped) == ((math.inf,), 1)
     assert same(before, weights_of(actor))
 
@@ -197,26 +197,26 @@ def test_too_many_skips_in_a_row_end_the_run_and_name_the_limit(
     batch = ragged_batch(0)
     actor = learner(max_consecutive_skips=3)
     poisoned = torch.where(batch.trainable, math.nan, 0.0)
-    actor.update_policy(batch, poisoned, replace(GRPO, num_epochs=2), 0)
+    actor.begin(batch, poisoned, replace(GRPO, num_epochs=2), 0).run()
     with pytest.raises(
         RuntimeError, match=r"of the policy must .*got 3 steps in a row.*max_consec"
     ):
-        actor.update_policy(batch, poisoned, GRPO, 0)
+        actor.begin(batch, poisoned, GRPO, 0).run()
 
 
 def test_misaligned_input_is_refused(learner: Callable[..., Learner]) -> None:
     batch = ragged_batch(0)
     actor = learner()
     with pytest.raises(ValueError, match=r"advantages must align.*got \(12, 12\)"):
-        actor.update_policy(batch, ragged_advantages(batch)[:, 1:], GRPO, 0)
+        actor.begin(batch, ragged_advantages(batch)[:, 1:], GRPO, 0).run()
     bare = replace(batch, sampled=batch.token_mask, verified=batch.verified | True)
     with pytest.raises(ValueError, match="begin every rollout with its prompt"):
-        actor.update_policy(bare, ragged_advantages(batch), GRPO, 0)
+        actor.begin(bare, ragged_advantages(batch), GRPO, 0).run()
     for wrong in ({"num_minibatches": 0}, {"num_epochs": 0}):
         with pytest.raises(ValueError, match="must be >= 1"):
-            actor.update_policy(
+            actor.begin(
                 batch, ragged_advantages(batch), replace(GRPO, **wrong), 0
-            )
+            ).run()
 
 
 def test_the_reference_is_loaded_only_when_asked_and_never_moves(
@@ -232,14 +232,14 @@ def test_the_reference_is_loaded_only_when_asked_and_never_moves(
     batch = ragged_batch(0)
     advantages = ragged_advantages(batch)
     start = actor.logprobs(batch)
-    assert actor.update_policy(batch, advantages, GRPO, 0).reference_logprobs is None
+    assert actor.begin(batch, advantages, GRPO, 0).run().reference_logprobs is None
     assert loads == []
     objective = replace(GRPO, kl_estimator=kl_k3, kl_coefficient=0.1)
-    update = actor.update_policy(batch, advantages, objective, 0)
+    update = actor.begin(batch, advantages, objective, 0).run()
     assert update.reference_logprobs is not None
     expected = torch.where(batch.trainable, start, 0.0)
     torch.testing.assert_close(update.reference_logprobs, expected, atol=1e-5, rtol=0)
-    actor.update_policy(batch, advantages, objective, 0)
+    actor.begin(batch, advantages, objective, 0).run()
     torch.testing.assert_close(
         actor.reference_logprobs(batch), start, atol=1e-5, rtol=0
     )

@@ -43,7 +43,7 @@ def gradients(
         step()
 
     learner._optimizer.step = spy
-    update = learner.update_policy(batch, advantages, objective, 0)
+    update = learner.begin(batch, advantages, objective, 0).run()
     return seen, update.losses[0]
 
 
@@ -117,7 +117,7 @@ def test_one_step_has_ratio_exactly_one_and_no_extra_forward(
 ) -> None:
     """Case B074: a model with dropout .1, in one pass."""
     batch = ragged_batch(4)
-    update = learner("gpt2").update_policy(batch, ragged_advantages(batch), GRPO, 0)
+    update = learner("gpt2").begin(batch, ragged_advantages(batch), GRPO, 0).run()
     assert torch.equal(update.old_logprobs, update.logprobs)
     assert (update.logprobs[batch.trainable] < 0).all()
     assert not update.logprobs[~batch.trainable].any()
@@ -131,7 +131,7 @@ def test_training_mode_scores_as_evaluation_mode_does(
     batch = ragged_batch(4)
     actor = learner("gpt2")
     before = actor.logprobs(batch)
-    update = actor.update_policy(batch, ragged_advantages(batch), GRPO, 0)
+    update = actor.begin(batch, ragged_advantages(batch), GRPO, 0).run()
     assert torch.equal(update.logprobs[batch.trainable], before[batch.trainable])
 
 
@@ -151,7 +151,7 @@ def test_gradients_are_taken_in_training_mode_and_all_else_in_evaluation_mode(
     for _ in range(2):
         # Whoever shares the model may have left it in either mode.
         actor.model.train()
-        actor.update_policy(batch, ragged_advantages(batch), objective, 0)
+        actor.begin(batch, ragged_advantages(batch), objective, 0).run()
         actor.model.train()
         actor.logprobs(batch)
     assert set(modes) == {(True, True), (False, False)}
@@ -185,7 +185,7 @@ def test_the_second_forward_of_gradient_checkpointing_is_counted(
 ) -> None:
     batch = ragged_batch(0)
     actor = learner(gradient_checkpointing=True)
-    update = actor.update_policy(batch, ragged_advantages(batch), GRPO, 0)
+    update = actor.begin(batch, ragged_advantages(batch), GRPO, 0).run()
     lengths = (batch.trainable * torch.arange(1, 14)).amax(1)
     assert update.num_backward_tokens == int(lengths.sum())
     assert update.num_forward_tokens == 2 * int(lengths.sum())
@@ -198,7 +198,7 @@ def test_later_minibatches_see_the_policy_from_before_the_update(
     actor = learner()
     before = torch.where(batch.trainable, actor.logprobs(batch), 0.0)
     objective = replace(GRPO, num_minibatches=3, num_epochs=2)
-    update = actor.update_policy(batch, ragged_advantages(batch, 5), objective, 0)
+    update = actor.begin(batch, ragged_advantages(batch, 5), objective, 0).run()
     torch.testing.assert_close(update.old_logprobs, before, atol=1e-5, rtol=0)
     assert (update.logprobs - before).abs().max() > 1e-2
     assert len(update.losses) == len(update.gradient_norms) == 6
@@ -211,7 +211,7 @@ def test_the_engines_logprobs_stand_in_for_the_old_policy_when_asked(
 ) -> None:
     batch = ragged_batch(6)
     objective = replace(GRPO, old_from_engine=True, num_epochs=2)
-    update = learner().update_policy(batch, ragged_advantages(batch), objective, 0)
+    update = learner().begin(batch, ragged_advantages(batch), objective, 0).run()
     expected = torch.where(batch.trainable, batch.sampling_logprobs, 0.0)
     assert torch.equal(update.old_logprobs, expected)
     assert update.num_forward_tokens == update.num_backward_tokens
@@ -232,12 +232,12 @@ def test_an_update_of_minibatches_equals_one_update_for_each_of_them(
         rows.append(torch.cat(match).unique())
         return token_mean(sampled, groups)
 
-    at_once.update_policy(batch, advantages, replace(objective, aggregation=spy), 0)
+    at_once.begin(batch, advantages, replace(objective, aggregation=spy), 0).run()
     assert sorted(len(index) for index in rows) == [3, 3, 4]
     assert torch.cat(rows).sort().values.tolist() == list(range(10))
     for index in rows:
         single = replace(objective, num_minibatches=1)
-        apart.update_policy(batch.rows(index), advantages[index], single, 0)
+        apart.begin(batch.rows(index), advantages[index], single, 0).run()
     for name, weight in weights_of(at_once).items():
         torch.testing.assert_close(weight, weights_of(apart)[name], atol=1e-6, rtol=0)
 
@@ -253,7 +253,7 @@ def test_a_minibatch_holds_its_rows_in_order_and_numbers_its_own_groups(
         return token_mean(sampled, groups)
 
     objective = Objective(policy_gradient, spy, num_minibatches=3)
-    learner().update_policy(batch, ragged_advantages(batch, 7), objective, 0)
+    learner().begin(batch, ragged_advantages(batch, 7), objective, 0).run()
     assert len(seen) == 3
     for sampled, groups in seen:
         match = [(batch.trainable == row).all(1).nonzero()[:, 0] for row in sampled]
@@ -275,7 +275,7 @@ def test_gradients_are_clipped_to_the_norm_and_reported_unclipped(
     norm = torch.stack([g.square().sum() for g in seen.values()]).sum().sqrt()
     assert float(norm) == pytest.approx(0.25, rel=1e-4)
     free = learner(max_gradient_norm=None)
-    update = free.update_policy(batch, advantages, GRPO, 0)
+    update = free.begin(batch, advantages, GRPO, 0).run()
     assert update.gradient_norms[0] > 1.0
 
 
@@ -284,7 +284,7 @@ def test_weights_are_float32_masters_even_of_a_half_precision_model(
 ) -> None:
     actor = Learner(model().to(torch.bfloat16), learner().options)
     batch = ragged_batch(0)
-    actor.update_policy(batch, ragged_advantages(batch), GRPO, 0)
+    actor.begin(batch, ragged_advantages(batch), GRPO, 0).run()
     assert {p.dtype for p in actor.model.parameters()} == {torch.float32}
     states = actor._optimizer.state.values()
     assert {t.dtype for state in states for t in state.values()} == {torch.float32}
@@ -295,7 +295,7 @@ def test_entropies_are_those_of_the_sampling_temperature(
 ) -> None:
     batch = ragged_batch(0)
     hot = learner(temperature=50.0)
-    update = hot.update_policy(batch, ragged_advantages(batch), GRPO, 0)
+    update = hot.begin(batch, ragged_advantages(batch), GRPO, 0).run()
     entropies = update.entropies[batch.trainable]
     assert (entropies > 0.98 * math.log(VOCAB)).all()
     assert (entropies < math.log(VOCAB) + 1e-5).all()

@@ -1,13 +1,17 @@
 """When a run looks, saves and ends, with an algorithm that only counts."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 
 from accredit.loops.synchronous import Observer, Plan, is_due, train
-from accredit.records import Cost, Credit, Record, State
+from accredit.records import Cost, Credit, Drawn, Record, State
 from accredit.types import Batch
+from accredit.world import World
+
+NO_WORLD = object.__new__(World)
+"""Nobody looks at it."""
 
 
 class Diary:
@@ -36,8 +40,22 @@ class Diary:
         return [step for name, step in self.events if name == kind]
 
 
-def step(state: State) -> tuple[State, Record]:
-    """Spends one FLOP."""
+@dataclass(frozen=True)
+class Counting:
+    """An algorithm that spends one FLOP a step, on what it has drawn for that step."""
+
+    clip_bounds: None = None
+    initial_memory: None = None
+
+    def draw(self, state: State, world: World) -> Drawn:
+        return Drawn((), num_drawn=state.step)
+
+    def learn(self, state: State, world: World, drawn: Drawn) -> tuple[State, Record]:
+        assert drawn.num_drawn == state.step
+        return learned(state)
+
+
+def learned(state: State) -> tuple[State, Record]:
     cost = Cost(decode_flops=1.0)
     nothing = torch.zeros(1, 1)
     none = nothing.bool()
@@ -58,7 +76,7 @@ def step(state: State) -> tuple[State, Record]:
 
 def observed(plan: Plan, state: State | None = None, stop_after: int | None = None):
     diary = Diary(stop_after)
-    return diary, train(step, state or State(), plan, diary)
+    return diary, train(Counting(), NO_WORLD, state or State(), plan, diary)
 
 
 def test_a_diary_is_an_observer():

@@ -7,25 +7,32 @@ In the first steps of a run the critic learns alone, under a policy that stays a
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from accredit.algorithms.outcome_step import (
-    Algorithm,
-    Drawn,
+from accredit.algorithms.step import (
+    ClipBounds,
+    CreditRule,
+    Draw,
+    finished,
+    publish,
+    step_record,
     update_policy,
 )
+from accredit.collate import collate
 from accredit.credit import paid_at_truncation
-from accredit.protocols import Critic, TrainableCritic
+from accredit.protocols import Objective, TrainableCritic
 from accredit.randomness import keyed_seed
 from accredit.records import (
     Cost,
     Credit,
     CriticUpdate,
+    Drawn,
     PolicyUpdate,
+    Record,
     State,
     ValueTargets,
 )
@@ -49,33 +56,27 @@ Settlement = Callable[[Batch, Tensor], Settled]
 """Called with (batch, values)."""
 
 
-def trainable(critic: Critic) -> TrainableCritic:
-    """The critic, which the steps of this family fit as well as ask."""
-    assert isinstance(critic, TrainableCritic), type(critic)
-    return critic
-
-
 def critic_values(
-    critic: Critic, world: World, batch: Batch
+    critic: TrainableCritic, world: World, batch: Batch
 ) -> Float[Tensor, "rollout prefix"]:
     """V of every prefix before anything is learned from the batch."""
     with world.clock.measure("critic"):
         return critic.values(batch, batch.rewards)
 
 
-def policy_moved(
-    algorithm: Algorithm,
+def update_warm_policy(
+    objective: Objective,
+    critic: TrainableCritic,
     state: State,
     world: World,
     drawn: Drawn,
     batch: Batch,
     credit: Credit,
-    critic: TrainableCritic,
 ) -> PolicyUpdate | None:
     """The policy's update; None while the critic warms up, or with nothing to learn."""
     if is_warming_up(critic, state):
         return None
-    return update_policy(algorithm, state, world, drawn, batch, credit.advantages)
+    return update_policy(objective, state, world, drawn, batch, credit.advantages)
 
 
 def is_warming_up(critic: TrainableCritic, state: State) -> bool:
@@ -83,7 +84,7 @@ def is_warming_up(critic: TrainableCritic, state: State) -> bool:
     return state.step < critic.num_warmup_steps
 
 
-def critic_fitted(
+def fit_critic(
     critic: TrainableCritic,
     state: State,
     world: World,
@@ -94,7 +95,9 @@ def critic_fitted(
     seed = keyed_seed(world.seed, "critic", state.step)
     warming_up = is_warming_up(critic, state)
     with world.clock.measure("critic"):
-        return critic.update(batch, wanted, seed, warming_up=warming_up)
+        update = critic.update(batch, wanted, seed, warming_up=warming_up)
+    world.learner.moved_by_others(update.num_policy_steps)
+    return update
 
 
 def critic_cost(critic: TrainableCritic, batch: Batch, update: CriticUpdate) -> Cost:
@@ -102,10 +105,10 @@ def critic_cost(critic: TrainableCritic, batch: Batch, update: CriticUpdate) -> 
     return Cost(train_flops=critic.values_flops(batch) + update.train_flops)
 
 
-def step_counts_of_critic(
+def critic_counts(
     critic: TrainableCritic, state: State, update: CriticUpdate
 ) -> dict[str, int]:
-    """What must not stay silent about a critic; a warm-up step skips no policy."""
+    """Counters of a critic that must be reported; a warm-up step skips no policy."""
     counts = {"critic_updates_skipped": update.num_skipped}
     if is_warming_up(critic, state):
         counts |= {"critic_only_steps": 1, "updates_skipped": 0}
@@ -136,3 +139,45 @@ def bootstrapped(batch: Batch, values: Float[Tensor, "rollout prefix"]) -> Settl
 
 SETTLEMENTS: dict[str, Settlement] = {"outcome": paid, "bootstrap": bootstrapped}
 """By the name of a recipe's `truncation`."""
+
+
+@dataclass(frozen=True)
+class ActorCritic:
+    """PPO and SAO: the policy first, then the critic, fitted to plain returns."""
+
+    draw_groups: Draw
+    critic: TrainableCritic
+    credit: CreditRule
+    objective: Objective
+    settle: Settlement
+    clip_bounds: ClipBounds = None
+    initial_memory: None = None
+
+    def draw(self, state: State, world: World) -> Drawn:
+        """Groups of the next problems."""
+        return self.draw_groups(state, world)
+
+    def learn(self, state: State, world: World, drawn: Drawn) -> tuple[State, Record]:
+        """Value, credit, update the policy, fit the critic."""
+        critic = self.critic
+        with world.clock.measure("step"):
+            batch = collate(drawn.groups)
+            values = critic_values(critic, world, batch)
+            settled = self.settle(batch, values)
+            credit = self.credit(settled.batch, settled.rewards, values)
+            policy = update_warm_policy(
+                self.objective, critic, state, world, drawn, batch, credit
+            )
+            wanted = plain_value_targets(batch, credit)
+            update = fit_critic(critic, state, world, batch, wanted)
+            publish(world)
+        record = replace(
+            step_record(drawn, batch, settled.rewards, values, credit, policy),
+            critic=update,
+            outcome_known=settled.known,
+            valued_by_critic=True,
+            reference_shown=critic.reference_shown,
+            counts=critic_counts(critic, state, update),
+        )
+        spent = critic_cost(critic, batch, update)
+        return finished(state, world, drawn, record, spent=spent)

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from accredit.algorithms.ac2 import ac2
-from accredit.algorithms.ac2_plus import ac2_plus
+from accredit.algorithms.ac2.ac2 import ac2
+from accredit.algorithms.ac2.ac2_plus import ac2_plus
 from accredit.algorithms.cispo import cispo
 from accredit.algorithms.dapo import dapo
 from accredit.algorithms.dr_grpo import dr_grpo
@@ -15,14 +15,13 @@ from accredit.algorithms.gspo import gspo
 from accredit.algorithms.opd import Teacher, opd
 from accredit.algorithms.pact import pact
 from accredit.algorithms.ppo import ppo
-from accredit.algorithms.prefix_grpo import prefix_grpo
 from accredit.algorithms.reinforce_pp import reinforce_pp
+from accredit.algorithms.replay.prefix_grpo import prefix_grpo
 from accredit.algorithms.rloo import rloo
 from accredit.algorithms.sao import sao
 from accredit.algorithms.vine import vine
 from accredit.protocols import PrefixCritic, TrainableCritic
-from accredit.records import Record, State
-from accredit.world import World
+from accredit.world import Algorithm
 
 
 @dataclass(frozen=True)
@@ -39,25 +38,13 @@ class Supplies:
     """Where the section names one."""
 
 
-@runtime_checkable
-class Advancing(Protocol):
-    """An algorithm as a run sees it."""
-
-    @property
-    def clip_bounds(self) -> tuple[float, float] | None:
-        """(clip_low, clip_high) of the token ratio, for the report; None clips none."""
-        ...
-
-    def advance(self, state: State, world: World) -> tuple[State, Record]: ...
-
-
-def build_algorithm(config: Any, supplies: Supplies) -> Advancing:
+def build_algorithm(config: Any, supplies: Supplies) -> Algorithm:
     """The algorithm that a section `[algorithm]` describes."""
     budgeted = {"max_new_tokens": supplies.max_new_tokens}
     judged: dict[str, Any] = {"critic": supplies.critic}
     taught: dict[str, Any] = {"teacher": supplies.teacher}
     asked: dict[str, Any] = {"critic": supplies.prefix_critic, **budgeted}
-    builders: dict[str, Callable[[Any], Advancing]] = {
+    builders: dict[str, Callable[[Any], Algorithm]] = {
         "grpo": grpo,
         "dr_grpo": partial(dr_grpo, **budgeted),
         "dapo": partial(dapo, **budgeted),

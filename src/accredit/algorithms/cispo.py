@@ -13,21 +13,21 @@ Differs from the paper: clip_high is not stated there and is DAPO's .28 here.
 from functools import partial
 
 from accredit.algorithms.configs import CISPOConfig
-from accredit.algorithms.outcome_step import Algorithm
 from accredit.algorithms.parts import drawn_from, objective
+from accredit.algorithms.step import OutcomeAlgorithm
 from accredit.credit import normalized_outcome_credit
 from accredit.critics.group import GroupMean
 from accredit.functional.aggregation import token_mean
 from accredit.functional.policy_losses import clipped_importance
 
 
-def cispo(config: CISPOConfig) -> Algorithm:
+def cispo(config: CISPOConfig) -> OutcomeAlgorithm:
     """GRPO with weights that are clipped instead of updates."""
     loss = partial(
         clipped_importance, clip_low=config.clip_low, clip_high=config.clip_high
     )
-    return Algorithm(
-        draw=drawn_from(config),
+    return OutcomeAlgorithm(
+        draw_groups=drawn_from(config),
         critic=GroupMean(),
         credit=normalized_outcome_credit,
         objective=objective(config, loss, token_mean),

@@ -20,27 +20,26 @@ from functools import partial
 import torch
 
 from accredit.algorithms.configs import DAPOConfig
-from accredit.algorithms.outcome_step import (
-    Algorithm,
-    Drawn,
+from accredit.algorithms.parts import clipped_objective
+from accredit.algorithms.step import (
+    OutcomeAlgorithm,
     RewardShaping,
-    Shaped,
+    ShapedRewards,
     verified_rewards,
 )
-from accredit.algorithms.parts import clipped_objective
 from accredit.credit import normalized_outcome_credit
 from accredit.critics.group import GroupMean
 from accredit.functional.aggregation import token_mean
 from accredit.functional.shaping import soft_overlong_penalty
-from accredit.records import State
+from accredit.records import Drawn, State
 from accredit.types import Batch, Group
 from accredit.world import World
 
 
-def dapo(config: DAPOConfig, *, max_new_tokens: int) -> Algorithm:
+def dapo(config: DAPOConfig, *, max_new_tokens: int) -> OutcomeAlgorithm:
     """Groups that disagree, long answers discouraged, token mean."""
-    return Algorithm(
-        draw=partial(draw_informative_groups, config=config),
+    return OutcomeAlgorithm(
+        draw_groups=partial(draw_informative_groups, config=config),
         critic=GroupMean(),
         credit=normalized_outcome_credit,
         objective=clipped_objective(config, token_mean),
@@ -54,19 +53,20 @@ def draw_informative_groups(state: State, world: World, *, config: DAPOConfig) -
     kept: list[Group] = []
     rejected: list[Group] = []
     num_drawn = 0
-    for round_ in range(config.max_draws):
-        wanted = config.prompts_per_step - len(kept)
-        if wanted == 0:
-            break
-        prompts = list(world.problems.draw(state.num_drawn + num_drawn, wanted))
-        num_drawn += len(prompts)
-        key = ("train", state.step, round_)
-        groups = world.environment.roll_out(
-            prompts, config.group_size, world.sampling, key
-        )
-        for group in groups:
-            (kept if is_informative(group) else rejected).append(group)
-    return Drawn(tuple(kept), tuple(rejected), num_drawn)
+    with world.clock.measure("step"):
+        for round_ in range(config.max_draws):
+            wanted = config.prompts_per_step - len(kept)
+            if wanted == 0:
+                break
+            prompts = list(world.problems.draw(state.num_drawn + num_drawn, wanted))
+            num_drawn += len(prompts)
+            key = ("train", state.num_draws, round_)
+            groups = world.environment.roll_out(
+                prompts, config.group_size, world.sampling, key
+            )
+            for group in groups:
+                (kept if is_informative(group) else rejected).append(group)
+    return Drawn(tuple(kept), tuple(rejected), num_drawn, world.engine.version)
 
 
 def is_informative(group: Group) -> bool:
@@ -76,7 +76,7 @@ def is_informative(group: Group) -> bool:
 
 def overlong_rewards(
     batch: Batch, world: World, *, max_length: int, config: DAPOConfig
-) -> Shaped:
+) -> ShapedRewards:
     """Verified rewards plus the soft overlong penalty on sampled tokens."""
     penalty = soft_overlong_penalty(
         batch.sampled.sum(1),
@@ -86,7 +86,7 @@ def overlong_rewards(
     )
     if config.overlong_applies_to == "successes":
         penalty = torch.where(batch.rewards > 0, penalty, 0.0)
-    return Shaped(batch.rewards + penalty)
+    return ShapedRewards(batch.rewards + penalty)
 
 
 def _shaping(config: DAPOConfig, max_new_tokens: int) -> RewardShaping:

@@ -15,18 +15,18 @@ true one; `rloo` has the other baseline.
 from functools import partial
 
 from accredit.algorithms.configs import DrGRPOConfig
-from accredit.algorithms.outcome_step import Algorithm
 from accredit.algorithms.parts import clipped_objective, drawn_from
+from accredit.algorithms.step import OutcomeAlgorithm
 from accredit.credit import outcome_credit
 from accredit.critics.group import GroupMean
 from accredit.functional.aggregation import fixed_length_token_sum
 
 
-def dr_grpo(config: DrGRPOConfig, *, max_new_tokens: int) -> Algorithm:
+def dr_grpo(config: DrGRPOConfig, *, max_new_tokens: int) -> OutcomeAlgorithm:
     """Siblings as critic, clipped surrogate over a fixed length."""
     aggregation = partial(fixed_length_token_sum, max_length=max_new_tokens)
-    return Algorithm(
-        draw=drawn_from(config),
+    return OutcomeAlgorithm(
+        draw_groups=drawn_from(config),
         critic=GroupMean(),
         credit=outcome_credit,
         objective=clipped_objective(config, aggregation),

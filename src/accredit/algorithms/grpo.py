@@ -15,17 +15,17 @@ Differs from the paper:
 """
 
 from accredit.algorithms.configs import GRPOConfig
-from accredit.algorithms.outcome_step import Algorithm
 from accredit.algorithms.parts import clipped_objective, drawn_from
+from accredit.algorithms.step import OutcomeAlgorithm
 from accredit.credit import normalized_outcome_credit
 from accredit.critics.group import GroupMean
 from accredit.functional.aggregation import sequence_mean_token_mean
 
 
-def grpo(config: GRPOConfig) -> Algorithm:
+def grpo(config: GRPOConfig) -> OutcomeAlgorithm:
     """Siblings as critic, deviation as unit, clipped surrogate."""
-    return Algorithm(
-        draw=drawn_from(config),
+    return OutcomeAlgorithm(
+        draw_groups=drawn_from(config),
         critic=GroupMean(),
         credit=normalized_outcome_credit,
         objective=clipped_objective(config, sequence_mean_token_mean),

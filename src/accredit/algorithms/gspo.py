@@ -15,23 +15,23 @@ over them, which is the same gradient.
 from functools import partial
 
 from accredit.algorithms.configs import GSPOConfig
-from accredit.algorithms.outcome_step import Algorithm
 from accredit.algorithms.parts import drawn_from, objective
+from accredit.algorithms.step import OutcomeAlgorithm
 from accredit.credit import normalized_outcome_credit
 from accredit.critics.group import GroupMean
 from accredit.functional.aggregation import sequence_mean_token_mean
 from accredit.functional.policy_losses import sequence_clipped_surrogate
 
 
-def gspo(config: GSPOConfig) -> Algorithm:
+def gspo(config: GSPOConfig) -> OutcomeAlgorithm:
     """GRPO with one ratio a sequence."""
     loss = partial(
         sequence_clipped_surrogate,
         clip_low=config.clip_low,
         clip_high=config.clip_high,
     )
-    return Algorithm(
-        draw=drawn_from(config),
+    return OutcomeAlgorithm(
+        draw_groups=drawn_from(config),
         critic=GroupMean(),
         credit=normalized_outcome_credit,
         objective=objective(config, loss, sequence_mean_token_mean),

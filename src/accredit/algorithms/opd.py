@@ -32,21 +32,22 @@ from jaxtyping import Float
 from torch import Tensor
 
 from accredit.algorithms.configs import OPDConfig
-from accredit.algorithms.outcome_step import (
-    Algorithm,
-    Shaped,
-    recorded,
+from accredit.algorithms.parts import drawn_from, objective
+from accredit.algorithms.step import (
+    ClipBounds,
+    Draw,
+    finished,
+    publish,
+    step_record,
     update_policy,
 )
-from accredit.algorithms.parts import drawn_from, objective
 from accredit.collate import collate
-from accredit.credit import outcome_credit
 from accredit.critics.group import ZeroBaseline
 from accredit.functional.aggregation import token_mean
 from accredit.functional.flops import ModelShape
 from accredit.functional.policy_losses import clipped_surrogate
-from accredit.protocols import Learner
-from accredit.records import Cost, Credit, Record, State
+from accredit.protocols import Learner, Objective
+from accredit.records import Cost, Credit, Drawn, Record, State
 from accredit.types import Batch
 from accredit.views import ShownPrompt, shown
 from accredit.world import World, forward_cost
@@ -96,39 +97,51 @@ class ShownTeacher:
         return self.inner.logprobs_flops(shown(batch, self.prompt_ids).batch)
 
 
-def opd(config: OPDConfig, teacher: Teacher) -> Algorithm:
+@dataclass(frozen=True)
+class OPD:
+    """A teacher in place of critic and credit rule."""
+
+    draw_groups: Draw
+    teacher: Teacher
+    objective: Objective
+    clip_bounds: ClipBounds = None
+    initial_memory: None = None
+
+    def draw(self, state: State, world: World) -> Drawn:
+        """Groups of the next problems."""
+        return self.draw_groups(state, world)
+
+    def learn(self, state: State, world: World, drawn: Drawn) -> tuple[State, Record]:
+        """Ask the teacher about every token, update."""
+        with world.clock.measure("step"):
+            batch = collate(drawn.groups)
+            # Of the rewards, which are not learned from.
+            values = ZeroBaseline().values(batch, batch.rewards)
+            with world.clock.measure("teacher"):
+                logprobs = world.learner.logprobs(batch)
+                taught = self.teacher.logprobs(batch)
+            credit = distilled_credit(batch, logprobs, taught)
+            policy = update_policy(
+                self.objective, state, world, drawn, batch, credit.advantages
+            )
+            publish(world)
+        record = step_record(drawn, batch, batch.rewards, values, credit, policy)
+        asked = Cost(train_flops=self.teacher.logprobs_flops(batch))
+        spent = forward_cost(batch, world.shape, num_passes=1) + asked
+        return finished(state, world, drawn, record, spent=spent)
+
+
+def opd(config: OPDConfig, teacher: Teacher) -> OPD:
     """A teacher in place of critic and credit rule."""
     loss = partial(
         clipped_surrogate, clip_low=config.clip_low, clip_high=config.clip_high
     )
-    return Algorithm(
-        draw=drawn_from(config),
-        critic=ZeroBaseline(),
-        # Of the rewards, which are not learned from; the step asks the teacher.
-        credit=outcome_credit,
+    return OPD(
+        draw_groups=drawn_from(config),
+        teacher=teacher,
         objective=objective(config, loss, token_mean),
         clip_bounds=(config.clip_low, config.clip_high),
-        step=partial(opd_step, teacher=teacher),
     )
-
-
-def opd_step(
-    algorithm: Algorithm, state: State, world: World, *, teacher: Teacher
-) -> tuple[State, Record]:
-    """One step: roll out, ask the teacher about every token, update."""
-    with world.clock.measure("step"):
-        drawn = algorithm.draw(state, world)
-        batch = collate(drawn.groups)
-        values = algorithm.critic.values(batch, batch.rewards)
-        with world.clock.measure("teacher"):
-            logprobs = world.learner.logprobs(batch)
-            credit = distilled_credit(batch, logprobs, teacher.logprobs(batch))
-        policy = update_policy(algorithm, state, world, drawn, batch, credit.advantages)
-        world.engine.load(world.learner.model, world.learner.version)
-    asked = Cost(train_flops=teacher.logprobs_flops(batch))
-    cost = forward_cost(batch, world.shape, num_passes=1) + asked
-    shaped = Shaped(batch.rewards, cost)
-    return recorded(state, world, drawn, batch, shaped, values, credit, policy)
 
 
 def distilled_credit(

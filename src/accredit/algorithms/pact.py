@@ -21,7 +21,7 @@ Differs from the paper:
   as `truncation` says; advantages are not whitened.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -30,11 +30,10 @@ from accredit.algorithms.actor_critic import (
     SETTLEMENTS,
     Settlement,
     critic_cost,
-    critic_fitted,
+    critic_counts,
     critic_values,
-    policy_moved,
-    step_counts_of_critic,
-    trainable,
+    fit_critic,
+    update_warm_policy,
 )
 from accredit.algorithms.alignment import (
     Alignment,
@@ -43,8 +42,15 @@ from accredit.algorithms.alignment import (
     policy_change,
 )
 from accredit.algorithms.critic_configs import PACTConfig
-from accredit.algorithms.outcome_step import Algorithm, Shaped, recorded
 from accredit.algorithms.parts import drawn_from, objective
+from accredit.algorithms.step import (
+    ClipBounds,
+    CreditRule,
+    Draw,
+    finished,
+    publish,
+    step_record,
+)
 from accredit.collate import collate
 from accredit.credit import aligned_value_targets, outcome_credit
 from accredit.functional.aggregation import token_mean
@@ -52,71 +58,75 @@ from accredit.functional.policy_losses import (
     clipped_surrogate,
     double_sided_importance,
 )
-from accredit.protocols import PolicyLoss, TrainableCritic
+from accredit.protocols import Objective, PolicyLoss, TrainableCritic
 from accredit.randomness import keyed_seed
-from accredit.records import Record, State
+from accredit.records import Drawn, Record, State
 from accredit.world import World
 
 
-def pact(config: PACTConfig, critic: TrainableCritic) -> Algorithm:
+@dataclass(frozen=True)
+class PACT:
+    """The policy first, then the critic, corrected for the policy's move."""
+
+    draw_groups: Draw
+    critic: TrainableCritic
+    credit: CreditRule
+    objective: Objective
+    settle: Settlement
+    align: Alignment
+    clip_bounds: ClipBounds = None
+    initial_memory: None = None
+
+    def draw(self, state: State, world: World) -> Drawn:
+        """Groups of the next problems."""
+        return self.draw_groups(state, world)
+
+    def learn(self, state: State, world: World, drawn: Drawn) -> tuple[State, Record]:
+        """The box above."""
+        critic, align = self.critic, self.align
+        with world.clock.measure("step"):
+            batch = collate(drawn.groups)
+            values = critic_values(critic, world, batch)
+            settled = self.settle(batch, values)
+            credit = self.credit(settled.batch, settled.rewards, values)
+            policy = update_warm_policy(
+                self.objective, critic, state, world, drawn, batch, credit
+            )
+            change = policy_change(world, batch, policy, align.acceptance)
+            dealt = keyed_seed(world.seed, "shuffled ratios", state.step)
+            taught = align.disturb(batch, change, dealt)
+            rewards = settled.rewards
+            wanted = aligned_value_targets(batch, rewards, values, taught, align.rule)
+            update = fit_critic(critic, state, world, batch, wanted)
+            publish(world)
+        rejected = int((batch.trainable & ~change.accepted).sum())
+        targets = torch.nn.functional.pad(wanted.targets, (0, 1))
+        credit = replace(credit, value_targets=targets)
+        record = replace(
+            step_record(drawn, batch, rewards, values, credit, policy),
+            critic=update,
+            change=change,
+            outcome_known=settled.known,
+            valued_by_critic=True,
+            reference_shown=critic.reference_shown,
+            counts=critic_counts(critic, state, update)
+            | {"critic_tokens_rejected": rejected},
+        )
+        spent = critic_cost(critic, batch, update) + change_cost(world, batch, policy)
+        return finished(state, world, drawn, record, spent=spent)
+
+
+def pact(config: PACTConfig, critic: TrainableCritic) -> PACT:
     """A learned critic that follows the policy's every move."""
     loss, bounds = actor_loss(config)
-    return Algorithm(
-        draw=drawn_from(config),
+    return PACT(
+        draw_groups=drawn_from(config),
         critic=critic,
         credit=outcome_credit,
         objective=objective(config, loss, token_mean),
+        settle=SETTLEMENTS[config.truncation],
+        align=alignment(config),
         clip_bounds=bounds,
-        step=partial(
-            pact_step,
-            settle=SETTLEMENTS[config.truncation],
-            align=alignment(config),
-        ),
-    )
-
-
-def pact_step(
-    algorithm: Algorithm,
-    state: State,
-    world: World,
-    *,
-    settle: Settlement,
-    align: Alignment,
-) -> tuple[State, Record]:
-    """One step: the policy first, then the critic, corrected for the policy's move."""
-    critic = trainable(algorithm.critic)
-    with world.clock.measure("step"):
-        drawn = algorithm.draw(state, world)
-        batch = collate(drawn.groups)
-        values = critic_values(critic, world, batch)
-        settled = settle(batch, values)
-        credit = algorithm.credit(settled.batch, settled.rewards, values)
-        policy = policy_moved(algorithm, state, world, drawn, batch, credit, critic)
-        change = policy_change(world, batch, policy, align.acceptance)
-        dealt = keyed_seed(world.seed, "shuffled ratios", state.step)
-        taught = align.disturb(batch, change, dealt)
-        worth = settled.rewards
-        wanted = aligned_value_targets(batch, worth, values, taught, align.rule)
-        update = critic_fitted(critic, state, world, batch, wanted)
-        world.engine.load(world.learner.model, world.learner.version)
-    cost = critic_cost(critic, batch, update) + change_cost(world, batch, policy)
-    targets = torch.nn.functional.pad(wanted.targets, (0, 1))
-    return recorded(
-        state,
-        world,
-        drawn,
-        batch,
-        Shaped(worth, cost),
-        values,
-        replace(credit, value_targets=targets),
-        policy,
-        critic=update,
-        change=change,
-        outcome_known=settled.known,
-        valued_by_critic=True,
-        reference_shown=critic.reference_shown,
-        counts=step_counts_of_critic(critic, state, update)
-        | {"critic_tokens_rejected": int((batch.trainable & ~change.accepted).sum())},
     )
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from accredit.algorithms.base_configs import OutcomeConfig
 from accredit.algorithms.configs import ClippedConfig
-from accredit.algorithms.outcome_step import Draw, draw_groups
+from accredit.algorithms.step import Draw, draw_groups
 from accredit.functional import corrections, divergences
 from accredit.functional.policy_losses import clipped_surrogate
 from accredit.protocols import (

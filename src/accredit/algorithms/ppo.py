@@ -20,31 +20,17 @@ Differs from the papers:
 
 from functools import partial
 
-from accredit.algorithms.actor_critic import (
-    SETTLEMENTS,
-    Settlement,
-    critic_cost,
-    critic_fitted,
-    critic_values,
-    plain_value_targets,
-    policy_moved,
-    step_counts_of_critic,
-    trainable,
-)
+from accredit.algorithms.actor_critic import SETTLEMENTS, ActorCritic
 from accredit.algorithms.critic_configs import PPOConfig
-from accredit.algorithms.outcome_step import Algorithm, Shaped, recorded
 from accredit.algorithms.parts import drawn_from, objective
-from accredit.collate import collate
 from accredit.credit import decoupled_credit
 from accredit.functional.advantages import length_adaptive_lambda
 from accredit.functional.aggregation import token_mean
 from accredit.functional.policy_losses import clipped_surrogate
 from accredit.protocols import TrainableCritic
-from accredit.records import Record, State
-from accredit.world import World
 
 
-def ppo(config: PPOConfig, critic: TrainableCritic) -> Algorithm:
+def ppo(config: PPOConfig, critic: TrainableCritic) -> ActorCritic:
     """A learned critic, GAE, two clips."""
     alpha = config.length_adaptive_alpha
     credit = partial(
@@ -63,43 +49,11 @@ def ppo(config: PPOConfig, critic: TrainableCritic) -> Algorithm:
         clip_high=config.clip_high,
         dual_clip=config.dual_clip,
     )
-    return Algorithm(
-        draw=drawn_from(config),
+    return ActorCritic(
+        draw_groups=drawn_from(config),
         critic=critic,
         credit=credit,
         objective=objective(config, loss, token_mean),
         clip_bounds=(config.clip_low, config.clip_high),
-        step=partial(ppo_step, settle=SETTLEMENTS[config.truncation]),
-    )
-
-
-def ppo_step(
-    algorithm: Algorithm, state: State, world: World, *, settle: Settlement
-) -> tuple[State, Record]:
-    """One step: roll out, value, credit, update the policy, fit the critic."""
-    critic = trainable(algorithm.critic)
-    with world.clock.measure("step"):
-        drawn = algorithm.draw(state, world)
-        batch = collate(drawn.groups)
-        values = critic_values(critic, world, batch)
-        settled = settle(batch, values)
-        credit = algorithm.credit(settled.batch, settled.rewards, values)
-        policy = policy_moved(algorithm, state, world, drawn, batch, credit, critic)
-        wanted = plain_value_targets(batch, credit)
-        update = critic_fitted(critic, state, world, batch, wanted)
-        world.engine.load(world.learner.model, world.learner.version)
-    return recorded(
-        state,
-        world,
-        drawn,
-        batch,
-        Shaped(settled.rewards, critic_cost(critic, batch, update)),
-        values,
-        credit,
-        policy,
-        critic=update,
-        outcome_known=settled.known,
-        valued_by_critic=True,
-        reference_shown=critic.reference_shown,
-        counts=step_counts_of_critic(critic, state, update),
+        settle=SETTLEMENTS[config.truncation],
     )

@@ -16,8 +16,8 @@ import math
 from functools import partial
 
 from accredit.algorithms.configs import RLOOConfig
-from accredit.algorithms.outcome_step import Algorithm, Shaped
 from accredit.algorithms.parts import drawn_from, kl_charge, objective
+from accredit.algorithms.step import OutcomeAlgorithm, ShapedRewards
 from accredit.credit import outcome_credit
 from accredit.critics.group import LeaveOneOut
 from accredit.functional.aggregation import sequence_mean_token_sum
@@ -26,11 +26,11 @@ from accredit.types import Batch
 from accredit.world import World
 
 
-def rloo(config: RLOOConfig) -> Algorithm:
+def rloo(config: RLOOConfig) -> OutcomeAlgorithm:
     """The other siblings as critic, the policy gradient itself."""
     unclipped = partial(clipped_surrogate, clip_low=1.0, clip_high=math.inf)
-    return Algorithm(
-        draw=drawn_from(config),
+    return OutcomeAlgorithm(
+        draw_groups=drawn_from(config),
         critic=LeaveOneOut(),
         credit=outcome_credit,
         objective=objective(config, unclipped, sequence_mean_token_sum),
@@ -38,7 +38,7 @@ def rloo(config: RLOOConfig) -> Algorithm:
     )
 
 
-def charged_rewards(batch: Batch, world: World, *, coefficient: float) -> Shaped:
+def charged_rewards(batch: Batch, world: World, *, coefficient: float) -> ShapedRewards:
     """Verified rewards minus the KL of the whole rollout."""
     charge, cost = kl_charge(batch, world, coefficient)
-    return Shaped(batch.rewards - charge.sum(1), cost)
+    return ShapedRewards(batch.rewards - charge.sum(1), cost)

@@ -19,11 +19,9 @@ Differs from the paper:
 
 from functools import partial
 
-from accredit.algorithms.actor_critic import SETTLEMENTS
+from accredit.algorithms.actor_critic import SETTLEMENTS, ActorCritic
 from accredit.algorithms.critic_configs import SAOConfig
-from accredit.algorithms.outcome_step import Algorithm
 from accredit.algorithms.parts import drawn_from
-from accredit.algorithms.ppo import ppo_step
 from accredit.credit import decoupled_credit
 from accredit.functional.advantages import length_adaptive_lambda
 from accredit.functional.aggregation import token_mean
@@ -31,7 +29,7 @@ from accredit.functional.policy_losses import double_sided_importance
 from accredit.protocols import Objective, TrainableCritic
 
 
-def sao(config: SAOConfig, critic: TrainableCritic) -> Algorithm:
+def sao(config: SAOConfig, critic: TrainableCritic) -> ActorCritic:
     """A learned critic, a lambda near 1, ratios to the engine within a range."""
     credit = partial(
         decoupled_credit,
@@ -46,8 +44,8 @@ def sao(config: SAOConfig, critic: TrainableCritic) -> Algorithm:
         accept_low=config.ratio_low,
         accept_high=config.ratio_high,
     )
-    return Algorithm(
-        draw=drawn_from(config),
+    return ActorCritic(
+        draw_groups=drawn_from(config),
         critic=critic,
         credit=credit,
         objective=Objective(
@@ -59,5 +57,5 @@ def sao(config: SAOConfig, critic: TrainableCritic) -> Algorithm:
             old_from_engine=True,
         ),
         clip_bounds=(1.0 - config.ratio_low, config.ratio_high - 1.0),
-        step=partial(ppo_step, settle=SETTLEMENTS[config.truncation]),
+        settle=SETTLEMENTS[config.truncation],
     )

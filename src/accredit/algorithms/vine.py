@@ -23,69 +23,78 @@ critic says of its end. Every token and every verification of the fresh rollouts
 the cost of the step.
 """
 
+from dataclasses import dataclass, replace
 from functools import partial
 
 from accredit.algorithms.configs import VineConfig
-from accredit.algorithms.outcome_step import (
-    Algorithm,
-    Shaped,
-    recorded,
+from accredit.algorithms.parts import drawn_from, objective
+from accredit.algorithms.step import (
+    ClipBounds,
+    CreditRule,
+    Draw,
+    finished,
+    publish,
+    step_record,
     update_policy,
 )
-from accredit.algorithms.parts import drawn_from, objective
 from accredit.collate import collate
 from accredit.credit import chunk_credit
-from accredit.critics.group import ZeroBaseline
 from accredit.critics.monte_carlo import MonteCarlo
 from accredit.functional.aggregation import token_mean
 from accredit.functional.policy_losses import clipped_surrogate
-from accredit.records import Record, State
+from accredit.protocols import Objective
+from accredit.records import Drawn, Record, State
 from accredit.world import World, rollout_cost
 
 CHUNKS_PER_BUDGET = 5
 """Where the recipe gives no chunk length."""
 
 
-def vine(config: VineConfig, max_new_tokens: int) -> Algorithm:
+@dataclass(frozen=True)
+class VinePPO:
+    """Fresh rollouts as critic, chunks as actions."""
+
+    draw_groups: Draw
+    critic: MonteCarlo
+    credit: CreditRule
+    objective: Objective
+    clip_bounds: ClipBounds = None
+    initial_memory: None = None
+
+    def draw(self, state: State, world: World) -> Drawn:
+        """Groups of the next problems."""
+        return self.draw_groups(state, world)
+
+    def learn(self, state: State, world: World, drawn: Drawn) -> tuple[State, Record]:
+        """Roll out again from the chosen prefixes, credit, update."""
+        with world.clock.measure("step"):
+            batch = collate(drawn.groups)
+            key = ("vine", state.num_draws)
+            found = self.critic.estimate(batch, world.environment, world.sampling, key)
+            credit = self.credit(batch, batch.rewards, found.values)
+            policy = update_policy(
+                self.objective, state, world, drawn, batch, credit.advantages
+            )
+            publish(world)
+        record = replace(
+            step_record(drawn, batch, batch.rewards, found.values, credit, policy),
+            counts={"continuations_unverified": found.num_unverified},
+            valued_by_critic=True,
+        )
+        spent = rollout_cost(found.continuations, world.shape)
+        return finished(state, world, drawn, record, spent=spent)
+
+
+def vine(config: VineConfig, max_new_tokens: int) -> VinePPO:
     """Fresh rollouts as critic, chunks as actions, clipped surrogate."""
     chunk_length = config.chunk_length or -(-max_new_tokens // CHUNKS_PER_BUDGET)
     loss = partial(
         clipped_surrogate, clip_low=config.clip_low, clip_high=config.clip_high
     )
-    return Algorithm(
-        draw=drawn_from(config),
-        # Values that need an environment are the step's affair.
-        critic=ZeroBaseline(),
+    return VinePPO(
+        draw_groups=drawn_from(config),
+        critic=MonteCarlo(config.num_continuations, chunk_length),
         credit=partial(chunk_credit, chunk_length=chunk_length),
         objective=objective(config, loss, token_mean),
         clip_bounds=(config.clip_low, config.clip_high),
-        step=partial(
-            vine_step, critic=MonteCarlo(config.num_continuations, chunk_length)
-        ),
-    )
-
-
-def vine_step(
-    algorithm: Algorithm, state: State, world: World, *, critic: MonteCarlo
-) -> tuple[State, Record]:
-    """One step: roll out, roll out again from the chosen prefixes, credit, update."""
-    with world.clock.measure("step"):
-        drawn = algorithm.draw(state, world)
-        batch = collate(drawn.groups)
-        key = ("vine", state.step)
-        told = critic.estimate(batch, world.environment, world.sampling, key)
-        credit = algorithm.credit(batch, batch.rewards, told.values)
-        policy = update_policy(algorithm, state, world, drawn, batch, credit.advantages)
-        world.engine.load(world.learner.model, world.learner.version)
-    return recorded(
-        state,
-        world,
-        drawn,
-        batch,
-        Shaped(batch.rewards, rollout_cost(told.continuations, world.shape)),
-        told.values,
-        credit,
-        policy,
-        counts={"continuations_unverified": told.num_unverified},
-        valued_by_critic=True,
     )

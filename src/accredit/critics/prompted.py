@@ -195,6 +195,7 @@ class PromptedCritic:
             train_flops=flops,
             displacement=self._descent.displacement,
             num_left_out=lesson.num_left_out,
+            num_policy_steps=int(self._is_tied and not math.isnan(norm)),
         )
 
     def add_gradient(self, lessons: Sequence[ValuedAttempt]) -> CriticUpdate:

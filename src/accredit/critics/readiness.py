@@ -18,11 +18,14 @@ Knows neither rollouts nor critics: errors come in, who is trusted goes out.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal, NamedTuple
 
-from accredit.types import EMPTY
+from pydantic import Field
 
+Count = Annotated[int, Field(ge=0)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""What a saved memory may hold at such a place."""
 NOISE = 1e-9
 """What lies as near to a threshold is not below it: |.3 - .1| is .2, not less."""
 
@@ -88,22 +91,22 @@ class Errors(NamedTuple):
 class Track:
     """What is remembered of one problem."""
 
-    last_error: float | None = None
+    last_error: Amount | None = None
     """Mean of the last visit that had errors."""
     nonzero_seen: bool = False
     ready: bool = False
-    num_errors: int = 0
+    num_errors: Count = 0
     """Since the beginning, or since trust was last taken back."""
-    total: float = 0.0
+    total: Amount = 0.0
     """Sum of those errors."""
-    total_squares: float = 0.0
-    num_audits: int = 0
+    total_squares: Amount = 0.0
+    num_audits: Count = 0
     """Audited visits since the beginning."""
-    num_audited: int = 0
+    num_audited: Count = 0
     """Audited errors since the problem became ready."""
-    audited_total: float = 0.0
+    audited_total: Amount = 0.0
     """Sum of those errors."""
-    audited_squares: float = 0.0
+    audited_squares: Amount = 0.0
 
     def after(self, visit: Visit) -> "Track":
         """With what a visit adds; who is ready stays."""
@@ -136,9 +139,9 @@ class Track:
 class GateState:
     """Memory of the gate between steps."""
 
-    tracks: Mapping[str, Track] = field(default_factory=lambda: EMPTY)
+    tracks: Mapping[str, Track] = field(default_factory=dict)
     """Of every problem that was visited."""
-    window: tuple[tuple[float, ...], ...] = ()
+    window: tuple[tuple[Amount, ...], ...] = ()
     """Errors of the last complete steps, oldest step first."""
 
     def ready(self, problem_id: str) -> bool:
@@ -150,39 +153,6 @@ class GateState:
     def num_ready(self) -> int:
         """Problems that the critic is trusted with."""
         return sum(track.ready for track in self.tracks.values())
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {
-            "tracks": {name: asdict(track) for name, track in self.tracks.items()},
-            "window": [list(errors) for errors in self.window],
-        }
-
-    @classmethod
-    def from_json(cls, content: Any) -> "GateState":
-        """What `to_json` gave.
-
-        Raises:
-            ValueError: `content` is something else.
-        """
-        if not (
-            isinstance(content, Mapping)
-            and content.keys() == {"tracks", "window"}
-            and isinstance(content["tracks"], Mapping)
-            and isinstance(content["window"], list)
-            and all(isinstance(errors, list) for errors in content["window"])
-        ):
-            raise ValueError(
-                "the stored gate must have tracks by problem and a window of lists, "
-                f"got {content!r:.80}; it was saved by something else"
-            )
-        return cls(
-            {name: _track(row, name) for name, row in content["tracks"].items()},
-            tuple(
-                tuple(_number(error, "window") for error in errors)
-                for errors in content["window"]
-            ),
-        )
 
 
 @dataclass(frozen=True)
@@ -324,52 +294,3 @@ def _below(error: float, threshold: float) -> bool:
 
 def _mean(errors: Sequence[float]) -> float:
     return math.fsum(errors) / len(errors)
-
-
-def _track(row: Any, name: str) -> Track:
-    """A problem's track as it was saved."""
-    kinds = asdict(Track())
-    if not (isinstance(row, Mapping) and row.keys() == kinds.keys()):
-        raise ValueError(
-            f"the stored track of {name!r} must have the keys {list(kinds)}, got "
-            f"{row!r:.80}; it was saved by something else"
-        )
-    last_error = row["last_error"]
-    return Track(
-        last_error=None if last_error is None else _number(last_error, name),
-        nonzero_seen=_flag(row["nonzero_seen"], name),
-        ready=_flag(row["ready"], name),
-        num_errors=_count(row["num_errors"], name),
-        total=_number(row["total"], name),
-        total_squares=_number(row["total_squares"], name),
-        num_audits=_count(row["num_audits"], name),
-        num_audited=_count(row["num_audited"], name),
-        audited_total=_number(row["audited_total"], name),
-        audited_squares=_number(row["audited_squares"], name),
-    )
-
-
-def _number(value: Any, place: str) -> float:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not (is_number and value >= 0 and math.isfinite(value)):
-        raise _torn("a finite number >= 0", value, place)
-    return float(value)
-
-
-def _count(value: Any, place: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise _torn("a count", value, place)
-    return value
-
-
-def _flag(value: Any, place: str) -> bool:
-    if not isinstance(value, bool):
-        raise _torn("true or false", value, place)
-    return value
-
-
-def _torn(wanted: str, value: Any, place: str) -> ValueError:
-    return ValueError(
-        f"the stored gate must hold {wanted} here, got {value!r:.80} in {place!r}; "
-        "it was saved by something else"
-    )

@@ -2,19 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from accredit.replay import packed, unpacked
-from accredit.types import EMPTY
 
 
 @dataclass(frozen=True)
 class ReferenceBank:
     """The first passing completion of each problem, never replaced."""
 
-    items: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    items: Mapping[str, str] = field(default_factory=dict)
     """Problem id -> packed ids of the completion."""
 
     def __len__(self) -> int:
@@ -48,23 +46,3 @@ class ReferenceBank:
             for problem_id, found in sorted(candidates.items())
         }
         return ReferenceBank({**self.items, **new})
-
-    def to_json(self) -> dict[str, str]:
-        """As JSON values."""
-        return dict(self.items)
-
-    @classmethod
-    def from_json(cls, content: Any) -> "ReferenceBank":
-        """What `to_json` gave.
-
-        Raises:
-            ValueError: `content` is something else.
-        """
-        if not isinstance(content, Mapping) or not all(
-            isinstance(part, str) for pair in content.items() for part in pair
-        ):
-            raise ValueError(
-                "stored references must map problem ids to packed completions, got "
-                f"{content!r:.80}; they were saved by something else"
-            )
-        return cls(dict(content))

@@ -189,6 +189,8 @@ class ValueHeadCritic:
             self._step(taught, rows, trace, is_alone=alone, head_only=head_only)
         self.model.eval()
         self.num_updates += 1
+        num_steps = len(steps) - trace.num_skipped
+        moves_policy = self.config.trunk == "shared" and not head_only
         return CriticUpdate(
             losses=tuple(trace.losses),
             gradient_norms=tuple(trace.gradient_norms),
@@ -197,6 +199,7 @@ class ValueHeadCritic:
             num_nonfinite=trace.num_nonfinite,
             train_flops=self._update_flops(taught, trace, head_only),
             displacement=math.fsum(trace.displacements) if self.is_measured else None,
+            num_policy_steps=num_steps if moves_policy else 0,
         )
 
     def save(self, folder: Path) -> None:

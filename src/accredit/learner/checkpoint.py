@@ -87,15 +87,17 @@ def latest_checkpoint(root: Path) -> Path | None:
     return None
 
 
-def load_state(folder: Path) -> State:
+def load_state(folder: Path, memory_type: type) -> State:
     """The algorithm's state of a checkpoint, exactly as it was saved.
+
+    `memory_type` is that of the algorithm's memory.
 
     Raises:
         ValueError: the file is damaged; it is named.
     """
     file = folder / STATE
     try:
-        return state_from_json(file.read_text(encoding="utf-8"))
+        return state_from_json(file.read_text(encoding="utf-8"), memory_type)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
 

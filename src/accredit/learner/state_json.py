@@ -1,20 +1,23 @@
 """The algorithm's state as JSON text and back, exactly.
 
-Floats are written as the shortest text that reads back to the same bits. Whatever JSON
-would change on the way (a tuple, a number as a key, NaN) is refused when it is written,
-not discovered after a resume.
+Floats are written as the shortest text that reads back to the same bits; NaN is
+refused. The algorithm's memory is an object of a type of its own, which pydantic writes
+and reads by its fields, strictly.
 """
 
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, NoReturn, TypeGuard
+
+from pydantic import TypeAdapter, ValidationError
 
 from accredit.records import Cost, State
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 def state_json(state: State) -> str:
@@ -26,22 +29,66 @@ def state_json(state: State) -> str:
     content = {
         "schema": SCHEMA,
         "step": state.step,
+        "num_draws": state.num_draws,
         "num_drawn": state.num_drawn,
         "cost": plain(asdict(state.cost), "cost"),
         "counters": plain(state.counters, "counters"),
-        "memory": plain(state.memory, "memory"),
+        "memory": memory_json(state.memory),
     }
     return json.dumps(content, indent=1, allow_nan=False)
 
 
-def state_from_json(text: str) -> State:
-    """The state that `state_json` wrote.
+@cache
+def adapter(memory_type: type) -> Any:
+    """What writes and reads such a memory."""
+    return TypeAdapter(memory_type)
+
+
+def memory_json(memory: object) -> Any:
+    """An algorithm's memory as JSON values, by the fields of its type."""
+    return adapter(type(memory)).dump_python(memory, mode="json")
+
+
+def memory_from_json(content: Any, memory_type: type) -> Any:
+    """An algorithm's memory as it was saved.
+
+    Raises:
+        ValueError: It is of another type, or was not saved by this version.
+    """
+    try:
+        text = json.dumps(content)
+        memory = adapter(memory_type).validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(["memory", *map(str, first["loc"])])
+        raise ValueError(
+            f"a saved state must hold the memory of its algorithm, got "
+            f"{first['input']!r:.80} at {place} ({first['msg']}); resume from another "
+            "checkpoint, or with the algorithm of the run"
+        ) from error
+    if memory_json(memory) != content:
+        # A field that is missing would have been taken for its default.
+        raise ValueError(
+            "a saved state must hold the memory of its algorithm whole, got one with "
+            "fields missing or added; resume from another checkpoint, or with the "
+            "algorithm of the run"
+        )
+    return memory
+
+
+def refuse_constant(name: str) -> NoReturn:
+    """NaN and infinities are no JSON."""
+    raise ValueError(f"{name} is no finite number")
+
+
+def state_from_json(text: str, memory_type: type) -> State:
+    """The state that `state_json` wrote, with a memory of that type.
 
     Raises:
         ValueError: The text is not JSON, of another schema, or lacks a part.
     """
     try:
-        content = json.loads(text)
+        content = json.loads(text, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"a saved state must be JSON, got {error}") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
@@ -58,10 +105,11 @@ def state_from_json(text: str) -> State:
         )
     return State(
         step=whole(content["step"], "step of a saved state"),
+        num_draws=whole(content["num_draws"], "num_draws of a saved state"),
         num_drawn=whole(content["num_drawn"], "num_drawn of a saved state"),
         cost=saved_cost(content["cost"]),
         counters=saved_counters(content["counters"]),
-        memory=mapping(content["memory"], "memory"),
+        memory=memory_from_json(content["memory"], memory_type),
     )
 
 

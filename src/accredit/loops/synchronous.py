@@ -1,17 +1,16 @@
 """One step after the other: the loop that knows nothing.
 
-It sees an algorithm, a state, a world and an observer. What an algorithm does is its
-step; what is written, shown, evaluated and saved is the observer's.
+It sees an algorithm, a state, a world and an observer. What a step does is the
+algorithm's; what is written, shown, evaluated and saved is the observer's.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from accredit.records import Record, State
-
-Step = Callable[[State], tuple[State, Record]]
+from accredit.world import Algorithm, World
 
 
 @runtime_checkable
@@ -40,7 +39,9 @@ class Plan:
     """0 saves at the end only."""
 
 
-def train(step: Step, state: State, plan: Plan, observer: Observer) -> State:
+def train(
+    algorithm: Algorithm, world: World, state: State, plan: Plan, observer: Observer
+) -> State:
     """Steps until the plan is done or somebody asks to stop.
 
     Evaluates before the first step and after the last one. A stop in between saves and
@@ -49,7 +50,7 @@ def train(step: Step, state: State, plan: Plan, observer: Observer) -> State:
     if state.step == 0:
         state = observer.evaluated(state)
     while state.step < plan.num_steps and not observer.stop_requested:
-        state, record = step(state)
+        state, record = advance(algorithm, state, world)
         observer.stepped(state, record)
         is_last = state.step == plan.num_steps
         if is_last or is_due(plan.evaluate_every, state.step):
@@ -58,6 +59,16 @@ def train(step: Step, state: State, plan: Plan, observer: Observer) -> State:
         if is_last or requested or is_due(plan.save_every, state.step):
             observer.save(state)
     return state
+
+
+def first_state(algorithm: Algorithm) -> State:
+    """Before the first step."""
+    return State(memory=algorithm.initial_memory)
+
+
+def advance(algorithm: Algorithm, state: State, world: World) -> tuple[State, Record]:
+    """One step: a draw, and what is learned from it at once."""
+    return algorithm.learn(state, world, algorithm.draw(state, world))
 
 
 def is_due(every: int, step: int) -> bool:

@@ -3,19 +3,20 @@
 from dataclasses import replace
 from functools import partial
 
-from accredit.algorithms.control import entropy_offset
 from accredit.algorithms.parts import objective
+from accredit.algorithms.replay.routes import RoutedDraw, from_the_start
 from accredit.algorithms.replay_configs import ReplayConfig
-from accredit.algorithms.replay_memory import ReplayMemory
-from accredit.algorithms.replayed import Refilled, from_the_start, stored_rollouts
+from accredit.algorithms.step import step_counts
 from accredit.collate import collate
 from accredit.functional.aggregation import AGGREGATIONS
 from accredit.functional.masked import masked_mean
 from accredit.functional.policy_losses import clipped_surrogate
 from accredit.protocols import Objective
-from accredit.records import Cost
-from accredit.types import Group
+from accredit.records import Cost, Drawn
 from accredit.world import World, forward_cost
+
+REFILL_COUNTS = ("rollouts_drawn", "rollouts_judged", "rewards_invalid")
+"""Counts of a step that refilled rollouts are in as well."""
 
 
 def replay_bounds(config: ReplayConfig, offset: float) -> tuple[float, float]:
@@ -38,14 +39,14 @@ def replay_objective(config: ReplayConfig, offset: float) -> Objective:
 
 
 def start_entropy(
-    config: ReplayConfig, groups: tuple[Group, ...], refill: Refilled, world: World
+    config: ReplayConfig, drawn: RoutedDraw, world: World
 ) -> tuple[float | None, Cost]:
     """Mean token entropy, nats, of completions with an empty prefix, and its cost.
 
     Before the update, at the sampling temperature. None where nobody asks or began at
     the prompt.
     """
-    fresh = [*from_the_start(groups), *refill.groups]
+    fresh = [*from_the_start(drawn.groups), *drawn.refill.groups]
     if not config.entropy_control or not fresh:
         return None, Cost()
     batch = collate(fresh)
@@ -59,11 +60,8 @@ def start_entropy(
     )
 
 
-def remembered(
-    config: ReplayConfig, memory: ReplayMemory, refill: Refilled, entropy: float | None
-) -> ReplayMemory:
-    """The store after a step's refill, and the offset that the next step takes."""
-    return ReplayMemory(
-        memory.replay.added(stored_rollouts(config, refill.groups)),
-        entropy_offset(memory.entropy_offset, entropy, config.entropy_target),
-    )
+def counts_with_refill(drawn: RoutedDraw) -> dict[str, int]:
+    """Those counts of a step that refilled rollouts add to."""
+    own = step_counts(drawn, None)
+    fresh = step_counts(Drawn(drawn.refill.groups), None)
+    return {name: own[name] + fresh[name] for name in REFILL_COUNTS}

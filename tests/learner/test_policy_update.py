@@ -1,4 +1,4 @@
-"""What else happens to the weights amid an update; minibatches in their own order."""
+"""Updates taken step by step: what may happen in between, and in which order."""
 
 import math
 from collections.abc import Callable
@@ -21,10 +21,15 @@ from accredit.functional.aggregation import token_mean
 from accredit.functional.policy_losses import policy_gradient
 from accredit.learner.learner import Learner
 from accredit.learner.update import minibatch_rows, step_rows
-from accredit.protocols import Interlude, Objective
+from accredit.protocols import Objective
 from accredit.records import PolicyUpdate
+from accredit.types import Batch
 
 SEVERAL = replace(GRPO, num_minibatches=2, num_epochs=2, shuffled=False)
+
+
+Between = Callable[[int], None]
+"""Called with the number of a step."""
 
 
 def nothing(index: int) -> None:
@@ -33,14 +38,23 @@ def nothing(index: int) -> None:
 
 def updated(
     actor: Learner,
-    interlude: Interlude | None = None,
+    add: Between | None = None,
+    after: Between | None = None,
     objective: Objective = SEVERAL,
-    seed: int = 3,
+    batch: Batch | None = None,
 ) -> PolicyUpdate:
-    batch = ragged_batch()
-    return actor.update_policy(
-        batch, ragged_advantages(batch), objective, seed, interlude
+    """All steps, with another gradient added to each, or something done after it."""
+    batch = ragged_batch() if batch is None else batch
+    update = actor.begin(
+        batch, ragged_advantages(batch), objective, 3, measures_displacement=True
     )
+    for index in range(update.num_steps):
+        if update.backward(index) and add is not None:
+            add(index)
+        update.descend()
+        if after is not None:
+            after(index)
+    return update.result()
 
 
 def steps_of(actor: Learner, before: Callable[[int], None]) -> None:
@@ -54,22 +68,17 @@ def steps_of(actor: Learner, before: Callable[[int], None]) -> None:
     actor._optimizer.step = spy
 
 
-@pytest.mark.parametrize(
-    "interlude",
-    [
-        Interlude(),
-        Interlude(nothing, nothing),
-        Interlude(add_gradient=nothing),
-        Interlude(after_step=nothing),
-    ],
-)
-def test_an_interlude_that_does_nothing_changes_nothing(
-    learner: Callable[..., Learner], interlude: Interlude
+@pytest.mark.parametrize("add", [None, nothing])
+@pytest.mark.parametrize("after", [None, nothing])
+def test_steps_taken_apart_are_those_of_a_run(
+    learner: Callable[..., Learner], add: Between | None, after: Between | None
 ) -> None:
     """Bit for bit, over two updates: weights, optimizer and what is reported."""
     plain, disturbed = learner(), learner()
     for _ in range(2):
-        expected, found = updated(plain), updated(disturbed, interlude)
+        batch = ragged_batch()
+        expected = plain.begin(batch, ragged_advantages(batch), SEVERAL, 3).run()
+        found = updated(disturbed, add, after)
         for name in ("old_logprobs", "logprobs", "entropies"):
             assert torch.equal(getattr(found, name), getattr(expected, name))
         assert found.losses == expected.losses
@@ -105,7 +114,7 @@ def test_everything_happens_in_its_order(learner: Callable[..., Learner]) -> Non
     steps_of(actor, noted("step"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.Tensor, "backward", seen)
-        updated(actor, Interlude(noted("add"), noted("after")))
+        updated(actor, noted("add"), noted("after"))
     parts = [event for event in events if event != ("backward",)]
     assert parts == [
         (name, index, has_gradient)
@@ -148,7 +157,7 @@ def test_an_added_gradient_is_that_of_the_summed_loss(
         weight_penalty(actor, 0.25).backward()
 
     expected = updated(plain, objective=once)
-    found = updated(actor, Interlude(add_gradient=add), once)
+    found = updated(actor, add, objective=once)
     assert alone.keys() == summed.keys() == before.keys()
     for name, gradient in summed.items():
         torch.testing.assert_close(gradient, alone[name] + 0.5 * before[name])
@@ -167,9 +176,7 @@ def test_the_clip_covers_the_sum(learner: Callable[..., Learner]) -> None:
         norms.append(float(torch.nn.utils.get_total_norm(gradients)))
 
     steps_of(actor, note)
-    update = updated(
-        actor, Interlude(add_gradient=lambda i: weight_penalty(actor, 9.0).backward())
-    )
+    update = updated(actor, lambda i: weight_penalty(actor, 9.0).backward())
     assert norms == pytest.approx([0.5] * 4, rel=1e-4)
     assert min(update.gradient_norms) > 10.0
 
@@ -189,7 +196,7 @@ def test_an_added_gradient_that_is_not_finite_costs_the_step(
     def after(index: int) -> None:
         unmoved.append(same(before, weights_of(actor)))
 
-    update = updated(actor, Interlude(add, after))
+    update = updated(actor, add, after)
     assert unmoved == [True, False, False, False]
     assert update.num_skipped == 1 and math.isnan(update.gradient_norms[0])
     assert all(map(math.isfinite, update.losses))
@@ -204,15 +211,12 @@ def test_a_minibatch_without_a_token_adds_nothing_and_is_followed(
     batch = ragged_batch(1).rows(torch.tensor([0, 1]))
     batch = replace(batch, verified=torch.tensor([False, True]))
     calls: list[tuple[str, int]] = []
-    update = actor.update_policy(
-        batch,
-        ragged_advantages(batch),
+    update = updated(
+        actor,
+        lambda index: calls.append(("add", index)),
+        lambda index: calls.append(("after", index)),
         replace(GRPO, num_minibatches=3, shuffled=False),
-        0,
-        Interlude(
-            lambda index: calls.append(("add", index)),
-            lambda index: calls.append(("after", index)),
-        ),
+        batch,
     )
     assert calls == [("after", 0), ("add", 1), ("after", 1), ("after", 2)]
     assert update.num_skipped == 2
@@ -247,11 +251,10 @@ def test_later_minibatches_are_compared_with_the_policy_from_before_everything(
         return policy_gradient(logprobs, old_logprobs, advantages, sampled)
 
     objective = Objective(spy, token_mean, num_minibatches=2, shuffled=False)
-    interlude = Interlude(after_step=shrink)
-    update = updated(actor, interlude, objective)
+    update = updated(actor, after=shrink, objective=objective)
     torch.testing.assert_close(update.old_logprobs, before, atol=1e-5, rtol=0)
     assert not ratios[0].any()
-    # Rows 6 to 11 were scored by the weights as the interlude left them.
+    # Rows 6 to 11 were scored by the weights as they were left in between.
     late = batch.trainable.clone()
     late[:6] = False
     torch.testing.assert_close(
@@ -285,10 +288,8 @@ def test_modes_and_gradients_that_it_leaves_do_not_reach_the_next_step(
     soiled.model.model.register_forward_pre_hook(
         lambda module, _: modes.append(module.training and torch.is_grad_enabled())
     )
-    # Past the first updates, so that the model is not probed among the forwards.
-    clean.version = soiled.version = 100
-    expected = updated(clean, Interlude(after_step=gentle))
-    found = updated(soiled, Interlude(after_step=rude))
+    expected = updated(clean, after=gentle)
+    found = updated(soiled, after=rude)
     assert found.losses == expected.losses
     assert found.gradient_norms == expected.gradient_norms
     assert same(weights_of(clean), weights_of(soiled))
@@ -309,9 +310,37 @@ def test_displacements_are_of_the_policys_own_steps(
             for parameter in disturbed.model.parameters():
                 parameter.add_(1e-6 if index < 3 else 100.0)
 
-    expected = updated(plain, Interlude()).displacements
-    found = updated(disturbed, Interlude(after_step=jump)).displacements
+    expected = updated(plain).displacements
+    found = updated(disturbed, after=jump).displacements
     assert found == pytest.approx(expected, rel=1e-2)
+
+
+def test_the_version_counts_the_steps_that_moved_the_weights(
+    learner: Callable[..., Learner],
+) -> None:
+    """Four steps, then four of which the first is not finite, then a critic's two."""
+    actor = learner()
+    updated(actor)
+    assert actor.version == 4
+    updated(
+        actor,
+        lambda index: weight_penalty(actor, math.inf if index == 0 else 0.0).backward(),
+    )
+    assert actor.version == 7
+    actor.moved_by_others(2)
+    assert actor.version == 9
+
+
+def test_steps_are_taken_in_their_order_and_all_of_them(
+    learner: Callable[..., Learner],
+) -> None:
+    batch = ragged_batch()
+    update = learner().begin(batch, ragged_advantages(batch), SEVERAL, 3)
+    with pytest.raises(ValueError, match="step 0 of an update comes next, got 1"):
+        update.step(1)
+    update.step(0)
+    with pytest.raises(ValueError, match="after its 4 steps, got 1"):
+        update.result()
 
 
 def test_an_error_amid_an_update_is_not_swallowed(
@@ -321,7 +350,7 @@ def test_an_error_amid_an_update_is_not_swallowed(
         raise KeyError("critic")
 
     with pytest.raises(KeyError, match="critic"):
-        updated(learner(), Interlude(after_step=fail))
+        updated(learner(), after=fail)
 
 
 @pytest.mark.parametrize(

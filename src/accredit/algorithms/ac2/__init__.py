@@ -1,0 +1,1 @@
+"""AC2: rollouts stopped early and valued by a critic that is trusted."""

@@ -1,0 +1,1 @@
+"""Algorithms that go on from the prefixes of stored rollouts, without a critic."""
