@@ -179,13 +179,14 @@ def schedule_of(config: RunConfig) -> Schedule:
     )
 
 
-def set_critic_schedule(critic: ValueHeadCritic | None, config: RunConfig) -> None:
+def set_critic_schedule(critic: object, config: RunConfig) -> None:
     """The critic's learning rate over its updates, one a step, where it follows."""
     options = config.critic
-    if critic is None or options is None or not options.follows_schedule:
+    follows = options is not None and options.follows_schedule
+    if not follows or not isinstance(critic, ValueHeadCritic):
         return
     critic.schedule = replace(
-        schedule_of(config), peak=options.learning_rate, num_updates=config.steps
+        schedule_of(config), peak=critic.config.learning_rate, num_updates=config.steps
     )
 
 

@@ -60,6 +60,6 @@ def rate_lines(before: RunConfig, after: RunConfig, num_updates: int) -> list[st
     new = schedule_of(after).rate(num_updates)
     return [
         f"learner.schedule = {after.learner.schedule!r} now ends at step "
-        f"{after.steps}, not {before.steps}: the next update has learning rate {new:.3g}, it would "
-        f"have had {old:.3g}; the critic's rate, where it follows, moves likewise"
+        f"{after.steps}, not {before.steps}: the next update has learning rate "
+        f"{new:.3g}, it would have had {old:.3g}; the critic's rate, where it follows, moves likewise"
     ]
