@@ -59,7 +59,7 @@ def rate_lines(before: RunConfig, after: RunConfig, num_updates: int) -> list[st
     old = schedule_of(before).rate(num_updates)
     new = schedule_of(after).rate(num_updates)
     return [
-        f"learner.schedule = {after.learner.schedule!r} now ends at step "
-        f"{after.steps}, not {before.steps}: the next update has learning rate "
+        f"learner.schedule = {after.learner.schedule!r} now ends at "
+        f"step {after.steps}, not {before.steps}: the next update has learning rate "
         f"{new:.3g}, it would have had {old:.3g}; the critic's rate, where it follows, moves likewise"
     ]
