@@ -61,5 +61,6 @@ def rate_lines(before: RunConfig, after: RunConfig, num_updates: int) -> list[st
     return [
         f"learner.schedule = {after.learner.schedule!r} now ends at "
         f"step {after.steps}, not {before.steps}: the next update has learning rate "
-        f"{new:.3g}, it would have had {old:.3g}; the critic's rate, where it follows, moves likewise"
+        f"{new:.3g}, it would have had {old:.3g}; the critic's rate, "
+        "where it follows, moves likewise"
     ]
