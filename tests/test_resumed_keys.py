@@ -14,6 +14,7 @@ from runs import small_config, written_files
 SOURCE = Path(__file__).parents[1] / "src" / "accredit"
 READERS = {
     "steps": {
+        "assembly.py",
         "config.py",
         "session.py",
         "resumed_keys.py",

@@ -210,15 +210,14 @@ def schedule_of(config: RunConfig) -> Schedule:
     )
 
 
-def set_critic_schedule(critic: TrainableCritic | None, config: RunConfig) -> None:
+def set_critic_schedule(critic: object, config: RunConfig) -> None:
     """The critic's learning rate over its updates, one a step, where it follows."""
     options = config.critic
-    if not isinstance(critic, ValueHeadCritic) or options is None:
-        return
-    if not options.follows_schedule:
+    follows = options is not None and options.follows_schedule
+    if not follows or not isinstance(critic, ValueHeadCritic):
         return
     critic.schedule = replace(
-        schedule_of(config), peak=options.learning_rate, num_updates=config.steps
+        schedule_of(config), peak=critic.config.learning_rate, num_updates=config.steps
     )
 
 
