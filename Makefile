@@ -18,7 +18,6 @@ VENV := .venv
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 LOCKED_FIRST := torch==2.13.0 numpy<2.4
-LOCKED_EXTRAS := math
 LOCKED_DEV_EXTRAS := tasks,trackers,lora,dev
 BUILDER := hatchling editables
 LOWEST := build/lowest
@@ -116,13 +115,13 @@ bench: setup-dev ## measure speed and memory into benchmarks/results
 lock: ## write both lock files anew, from the newest releases pyproject allows
 	@$(find_python); "$$python" -m venv --clear build/lock
 	build/lock/bin/python $(PIP_INSTALL) $(foreach pin,$(LOCKED_FIRST),'$(pin)') \
-	  $(BUILDER) --editable '.[$(LOCKED_EXTRAS)]'
+	  $(BUILDER) --editable .
 	@{ \
-	  echo "# Written by \`make lock\`: $(LOCKED_FIRST), accredit[$(LOCKED_EXTRAS)]."; \
+	  echo "# Written by \`make lock\`: $(LOCKED_FIRST), accredit."; \
 	  $(frozen); \
 	} > requirements.lock
 	build/lock/bin/python $(PIP_INSTALL) --constraint requirements.lock \
-	  --editable '.[$(LOCKED_EXTRAS),$(LOCKED_DEV_EXTRAS)]'
+	  --editable '.[$(LOCKED_DEV_EXTRAS)]'
 	@{ \
 	  echo "# Written by \`make lock\`: beside requirements.lock," \
 	    "accredit[$(LOCKED_DEV_EXTRAS)]."; \

@@ -135,7 +135,7 @@ class Ledger:
     def evaluated(self, state: State, assembly: Assembly) -> None:
         """Evaluates the policy, and writes down what it had cost until here."""
         result, _ = evaluate(assembly)
-        if result.mean is None:
+        if result.valid.mean is None:
             raise ValueError("an evaluation needs a verified completion, got none")
         self.evaluations.append(
             {
@@ -146,7 +146,7 @@ class Ledger:
                 "wall_seconds": round(self.wall_seconds, 3),
                 "cpu_seconds": round(self.cpu_seconds, 3),
                 "refill": self.refill_decode,
-                "mean": result.mean.value,
+                "mean": result.valid.mean.value,
             }
         )
 

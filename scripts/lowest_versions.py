@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[1]
-EXTRAS = ("math", "tasks", "trackers", "lora")
+EXTRAS = ("tasks", "trackers", "lora")
 TOOLS = ("pytest", "pytest-xdist", "pytest-timeout", "hypothesis", "beartype")
 BUILDER = ("hatchling", "editables")
 

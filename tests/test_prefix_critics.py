@@ -69,9 +69,9 @@ def test_whether_an_answer_is_there_is_asked_about_what_is_shown():
     environment = world.environment
     ids = tokenizer("R21<|user|>U11", add_special_tokens=False)["input_ids"]
     assert environment.read(prompt.token_ids, ids) == "R21U11"
-    # With a tag, special tokens are kept: it may be one.
+    # `walk` reads clean text: of a prompt that opens a thought only the tag is added.
     opened = (*prompt.token_ids, *tokenizer("<think>")["input_ids"])
-    assert environment.read(opened, ids) == "<think>R21<|user|>U11"
+    assert environment.read(opened, ids) == "<think>R21U11"
 
 
 @pytest.mark.parametrize("weights", ["tied", "separate"])

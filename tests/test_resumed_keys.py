@@ -20,8 +20,9 @@ READERS = {
         "resumed_keys.py",
         "critics",
         "calibrating.py",
+        "opening.py",
     },
-    "num_policy_updates": {"config.py", "assembly.py", "session.py"},
+    "num_policy_updates": {"config.py", "assembly.py", "opening.py", "session.py"},
     "threads": {"assembly.py"},
 }
 """Who reads what hangs on a key: a new one must say what then changes on resume."""
@@ -109,7 +110,7 @@ def test_nobody_else_reads_it(name):
 
 def test_a_longer_run_says_where_its_rate_goes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(written_files(tmp_path))
-    monkeypatch.setattr("accredit.session.write_report", lambda run: None)
+    monkeypatch.setattr("accredit.session.write_report_of", lambda *_: None)
     learner = {"learning_rate": 1e-3, "schedule": "linear"}
     evaluation = {"every": 0, "samples": 1}
     config = small_config(tmp_path, steps=2, learner=learner, evaluation=evaluation)

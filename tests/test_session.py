@@ -4,8 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -18,10 +21,11 @@ from accredit.learner.checkpoint import checkpoints, latest_checkpoint
 from accredit.learner.learner import Learner
 from accredit.learner.schedules import Schedule
 from accredit.loops.synchronous import Plan, train
-from accredit.records import Cost, State
+from accredit.records import Cost, Drawn, Record, State
 from accredit.reports.metrics import is_timing
 from accredit.reports.run_directory import RunDirectory
 from accredit.session import Session, resume_training, start_training
+from accredit.world import World
 from runs import small_config, small_recipe, written_files
 
 TESTS = Path(__file__).parent
@@ -257,8 +261,16 @@ def test_the_best_checkpoint_is_kept_wherever_evaluations_fall(
     monkeypatch.setattr(Session, "stepped", lambda *_: None)
     run = RunDirectory(tmp_path)
     checkpoint = SimpleNamespace(keep_last=1)
-    assembly = SimpleNamespace(config=SimpleNamespace(checkpoint=checkpoint))
-    progress = SimpleNamespace(evaluated=lambda _: None)
+    learner = SimpleNamespace(num_consecutive_skips=0)
+    assembly = SimpleNamespace(
+        config=SimpleNamespace(checkpoint=checkpoint),
+        world=SimpleNamespace(learner=learner),
+    )
+    progress = SimpleNamespace(
+        evaluated=lambda _: None,
+        alarm=lambda _: None,
+        activity=SimpleNamespace(evaluating=nullcontext),
+    )
     session = Session.__new__(Session)
     session.__dict__ |= {
         "assembly": assembly,
@@ -266,13 +278,32 @@ def test_the_best_checkpoint_is_kept_wherever_evaluations_fall(
         "run": run,
         "progress": progress,
         "trackers": (),
+        "watch": SimpleNamespace(heard=lambda _: ()),
         "stop_requested": False,
         "save_requested": False,
     }
     plan = Plan(num_steps=4, evaluate_every=1, save_every=every)
-    train(lambda state: (state.advance(Cost()), None), State(), plan, session)
+    train(Idle(), object.__new__(World), State(), plan, session)
     names = sorted(path.name for path in run.checkpoints.iterdir())
     assert names == [f"step-{step:06d}" for step in kept]
+
+
+@dataclass(frozen=True)
+class Idle:
+    """An algorithm whose steps do nothing."""
+
+    clip_bounds: None = None
+    initial_memory: None = None
+
+    def draw(self, state: State, world: World) -> Drawn:
+        return Drawn(())
+
+    def learn(self, state: State, world: World, drawn: Drawn) -> tuple[State, Any]:
+        return state.advance(Cost()), EMPTY_RECORD
+
+
+EMPTY_RECORD = object.__new__(Record)
+"""Nobody looks at it."""
 
 
 def test_a_best_evaluation_between_two_saves_is_saved(folder, monkeypatch):
@@ -340,7 +371,9 @@ def test_a_faulty_reward_function_stops_the_run_with_its_reason(
 ):
     name = f"faulty_{abs(hash(body))}"
     (folder / f"{name}.py").write_text(
-        f"def reward(completion, problem):\n    {body}\n"
+        # Its trial on gold answers does not show it.
+        "def reward(completion, problem):\n"
+        f"    if completion == problem.answer:\n        return 1.0\n    {body}\n"
     )
     config = small_config(
         folder, name=name, steps=40, task={"reward_function": f"{name}:reward"}

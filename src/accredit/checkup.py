@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 EXTRAS = {
-    "math": "math_verify",
     "tasks": "reasoning_gym",
     "trackers": "tensorboard",
     "lora": "peft",

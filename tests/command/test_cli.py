@@ -137,7 +137,11 @@ def test_a_micro_batch_larger_than_the_batch_is_fine(accredit, recipe):
 
 
 def test_a_run_that_fails_is_no_mistake_of_the_user(accredit, recipe, folder):
-    (folder / "broken.py").write_text("def reward(completion, problem): 1 / 0\n")
+    # Its trial on gold answers does not show it.
+    (folder / "broken.py").write_text(
+        "def reward(completion, problem):\n"
+        "    return 1.0 if completion == problem.answer else 1 / 0\n"
+    )
     words = ["--name", "broken", "--task.reward_function", "broken:reward"]
     code, _, told = accredit("train", recipe, *words, "--steps", "20")
     assert code == FAILED
@@ -195,7 +199,7 @@ def test_a_mistake_in_a_process_of_its_own(folder):
     )
     assert (ended.returncode, ended.stdout) == (MISTAKE, "")
     assert ended.stderr == (
-        "accredit: a recipe must be a readable TOML file, got absent.toml: "
+        "accredit: a recipe must be a readable file, got absent.toml: "
         "No such file or directory\n"
     )
 
@@ -233,6 +237,7 @@ def test_eval_of_own_rows_scores_all_of_them_as_json(accredit, folder):
     assert row["eval/num_problems"] == 24
     assert row["eval/num_rollouts"] == 48
     scores = {f"eval/{s}" for s in ("mean", "pass@1", "pass@2", "best@1", "best@2")}
+    scores |= {f"{score}_all" for score in scores}
     ends = {f"{score}{end}" for score in scores for end in ("_low", "_high")}
     counts = {
         f"eval/{name}"

@@ -21,7 +21,7 @@ def ten_lines() -> str:
         for block in re.findall(r"```toml\n(.*?)```", README.read_text(), re.S)
         if 'path = "problems.jsonl"' in block
     ]
-    recipe = re.sub(r'path = "path/to/[^"]*"', 'path = "packaged"', found)
+    recipe = re.sub(r'(\[model\]\npath = )"[^"]*"', r'\1"packaged"', found)
     assert recipe != found
     return recipe
 

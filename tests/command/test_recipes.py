@@ -86,14 +86,14 @@ def test_one_is_printed_as_it_stands_in_its_file(name, accredit):
             "'walk_grp' is unknown; did you mean walk_grpo",
         ),
         (["recipes", "walk_grpo", "--steps", "1"], "takes no '--steps'"),
-        (["train", "walk_grp"], "got 'walk_grp'; did you mean walk_grpo? (known: "),
+        (["train", "walk_grp"], "got 'walk_grp'; did you mean walk_grpo? ("),
         (["train", "paper/ac2"], "got 'paper/ac2'; did you mean paper/ac2_fineproofs?"),
         (
             ["train", "no/walk_grpo.toml"],
             "accredit train walk_grpo runs the one",
         ),
         (["train", "absent.toml"], "got absent.toml: No such file or directory"),
-        (["train", "."], "got .: Is a directory"),
+        (["train", "."], "got a folder at ."),
     ],
 )
 def test_what_is_no_recipe_is_told_in_one_line(words, expected, accredit):

@@ -180,7 +180,7 @@ def test_strings_are_text_wherever_they_are_printed(text, capsys):
     ("words", "shown"),
     [
         (["train", "a[/b].toml"], "got a[/b].toml: "),
-        (["train", ESCAPE], r"\x1b[31mred\u202e[bold]x[/bold][/nothing]: "),
+        (["train", ESCAPE], r"got '\x1b[31mred\u202e[bold]x[/bold"),
         (["report", "[/x]"], "got [/x]"),
         (["tasks", "w[/]\n"], r"task 'w[/]\n' is unknown"),
         ([ESCAPE], r"no command '\x1b[31mred\u202e"),
@@ -201,7 +201,7 @@ def test_a_mistake_shows_its_words_as_they_are(words, shown, accredit):
         (["lab", "--seed"], "Missing value for argument '--seed'"),
         (["train", "--resume"], "Missing value for argument '--resume'"),
         (["eval"], "Missing from accredit eval: MODEL"),
-        ([], "Expected one of {train, eval, report, "),
+        ([], "Expected one of {train, eval, verify, "),
         (["calibrate", "x", "--last", "3.5"], "Error parsing --last: no type "),
     ],
     ids=str,

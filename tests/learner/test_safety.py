@@ -209,7 +209,7 @@ def test_misaligned_input_is_refused(learner: Callable[..., Learner]) -> None:
     actor = learner()
     with pytest.raises(ValueError, match=r"advantages must align.*got \(12, 12\)"):
         actor.begin(batch, ragged_advantages(batch)[:, 1:], GRPO, 0).run()
-    bare = replace(batch, sampled=batch.token_mask, verified=batch.verified | True)
+    bare = replace(batch, sampled=batch.token_mask, verified=batch.sampled.any(1))
     with pytest.raises(ValueError, match="begin every rollout with its prompt"):
         actor.begin(bare, ragged_advantages(batch), GRPO, 0).run()
     for wrong in ({"num_minibatches": 0}, {"num_epochs": 0}):

@@ -30,13 +30,14 @@ def algorithms(name: str | None, overrides: Sequence[str]) -> int:
 def listed(members: dict[str, type[BaseModel]]) -> int:
     """Prints a line for each algorithm."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("name", "", "paper", box=None)
     for name in members:
         text = header(name)
         papers = re.findall(r"arXiv:(\d{4}\.\d{5})", text)
         paper = f"arXiv:{papers[0]}" if papers else ""
-        table.add_row(f"[bold]{name}[/bold]", text.partition("\n")[0], paper)
+        table.add_row(Text(name, style="bold"), text.partition("\n")[0], paper)
     console().print(table)
     print("accredit algorithms NAME prints the rule and every key of one")
     return DONE
@@ -44,8 +45,8 @@ def listed(members: dict[str, type[BaseModel]]) -> int:
 
 def header(name: str) -> str:
     """The head of an algorithm's file, which is not imported: rule, paper, limits."""
-    text = (SOURCE / f"{name}.py").read_text(encoding="utf-8")
-    return ast.get_docstring(ast.parse(text)) or ""
+    (file,) = SOURCE.rglob(f"{name}.py")
+    return ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
 
 
 def tasks(name: str | None, overrides: Sequence[str]) -> int:

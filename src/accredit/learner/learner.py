@@ -160,6 +160,7 @@ class Learner:
             RuntimeError: A weight or a moment is not finite; nothing is written.
         """
         require_savable("the policy", self.model.state_dict().items())
+        folder.mkdir(parents=True, exist_ok=True)
         save_optimizer(
             folder / OPTIMIZER_FILE, self._optimizer, self.model, "the policy"
         )

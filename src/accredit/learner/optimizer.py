@@ -169,12 +169,12 @@ def load_optimizer(
         raise ValueError(
             f"{file} must hold tensors, got a damaged file ({error}); restore it"
         ) from error
+    require_loadable(str(file), tensors.items())
     if wanted != str(len(tensors)):
         raise ValueError(
             f"{file} must hold the {wanted} tensors that were saved, got "
             f"{len(tensors)}; restore it"
         )
-    require_loadable(str(file), tensors.items())
     try:
         load_optimizer_tensors(optimizer, model, tensors)
     except ValueError as error:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 from accredit.protocols import Verifier
@@ -241,11 +240,6 @@ def build_verifier(config: VerifierConfig) -> Verifier:
         return ExactVerifier(extract)
     from accredit.verification.math import MathVerifier
 
-    if find_spec("math_verify") is None:
-        raise ValueError(
-            "task.verifier = 'math' needs the math-verify library, got none installed; "
-            "install accredit[math], or take 'exact' or a function of your own"
-        )
     return MathVerifier(
         timeout_s=config.verifier_timeout_s,
         num_workers=config.verifier_workers,

@@ -21,10 +21,15 @@ from accredit.tasks.problems import shortened
 from accredit.types import Problem, Prompt, Rollout, StopReason, Verdict
 from accredit.verification.answered import AnswerReader
 from accredit.verification.boxed import find_box_or_label
+from accredit.verification.tokens import MAX_ANSWER_CHARACTERS
 
 NUM_TRIED, SECONDS, SLICE = 256, 20.0, 8
 """Golds tried at most, for how long, and how many between two looks at the clock."""
 NUM_SHOWN = 3
+MOST_WORDS = 8
+"""Plain words of a gold answer that is still no whole solution."""
+_COMMAND = re.compile(r"\\[a-zA-Z]+")
+_WORD = re.compile(r"[A-Za-z]{2,}")
 WRONG = "-98765432.125"
 """What no gold answer is."""
 _WRITTEN_OUT = re.compile(r"\n[ \t]*####[ \t]*\S[^\n]*\s*\Z")
@@ -138,9 +143,24 @@ def _bad_of(
         problems, verdicts, verdicts[len(problems) :], strict=False
     ):
         fault = _fault(same, other)
+        if not fault and config.verifier == "math":
+            fault = prose_fault(problem.answer or "")
         if fault:
             bad.append(BadGold(problem, fault))
     return bad
+
+
+def prose_fault(gold: str) -> str:
+    """Why a gold answer is no answer to a mathematical question; nothing where it is.
+
+    The verifier compares prose as text, which hardly any completion would equal.
+    """
+    words = len(_WORD.findall(_COMMAND.sub(" ", gold)))
+    if words > MOST_WORDS:
+        return f"it is a text of {words} words, which is compared word by word"
+    if len(gold) > MAX_ANSWER_CHARACTERS:
+        return f"it has {len(gold)} characters, and is compared letter by letter"
+    return ""
 
 
 def _fault(same: Verdict, other: Verdict) -> str:

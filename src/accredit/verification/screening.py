@@ -12,6 +12,7 @@ def unscorable(problem: Problem, rollout: Rollout) -> Verdict | None:
 
 def without_gold(problem: Problem) -> Verdict | None:
     """The verdict on a problem that has no answer to compare with."""
-    if problem.answer is None or not problem.answer.strip():
+    # Dollar signs around nothing are no answer either.
+    if problem.answer is None or not problem.answer.strip(" \t\r\n$"):
         return Verdict(None, f"problem {problem.id!r} has no answer to compare with")
     return None
