@@ -47,3 +47,23 @@ def _escaped(character: str, kept: str) -> str:
     if character in kept:
         return character
     return character.encode("unicode_escape").decode("ascii")
+
+
+def shortened(value: object, limit: int = 80) -> str:
+    """The beginning of `repr(value)`, for messages."""
+    try:
+        text = printable(repr(value))
+    except (RecursionError, ValueError):  # Nested too deeply; an integer too long.
+        text = f"a {type(value).__name__} too large to show"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def within(line: str, limit: int) -> str:
+    """A line of at most `limit` characters: a longer one loses its middle.
+
+    Its beginning says what must hold, its end what to do.
+    """
+    if len(line) <= limit:
+        return line
+    head = (2 * limit) // 3
+    return f"{line[:head]} ... {line[len(line) - (limit - head - 5) :]}"
