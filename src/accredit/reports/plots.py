@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from accredit.reports.readouts import Reading, make_readable
+from accredit.reports.readouts import FLOPS, TOKENS, Reading, make_readable
 from accredit.reports.summary import CRITIC_ONLY
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ COLOURS = {INK: "ink", MUTED: "muted", GRID: "grid"} | {
 """Colour in the figure -> CSS variable that replaces it in the page."""
 
 AXES = {
-    "flops/decode": ("decode FLOPs", 1),
-    "tokens/generated": ("tokens generated", 1),
+    "flops/decode": (FLOPS, 1),
+    "tokens/generated": (TOKENS, 1),
     "step": ("step", 0),
 }
 MOST_STAGES = 6
@@ -93,7 +93,7 @@ def learning_curve(
             _use_prefixes(axes, 6 if size == WIDE else 4)
         edges = (("95% from", low), ("to", high))
         make_readable(
-            axes,
+            figure,
             label,
             x,
             [
@@ -136,7 +136,7 @@ def curves(
         axes.set_ylim(*_limits(np.concatenate([*columns.values(), *edges])))
         label_ends(axes, ends)
         _name_axes(axes, "step", ylabel)
-        make_readable(axes, "step", steps, _readings(columns))
+        make_readable(figure, "step", steps, _readings(columns))
     return figure
 
 
@@ -163,7 +163,7 @@ def logarithmic_curves(
         label_ends(axes, ends)
         # The highest power of ten stands at the very top, beside the axis' name.
         _name_axes(axes, "step", ylabel, above=14)
-        make_readable(axes, "step", steps, _readings(columns))
+        make_readable(figure, "step", steps, _readings(columns))
     return figure
 
 
@@ -193,7 +193,7 @@ def time_split(
         _name_axes(axes, "step", "seconds a step")
         tops = np.cumsum(layers, axis=0)
         make_readable(
-            axes,
+            figure,
             "step",
             steps,
             [

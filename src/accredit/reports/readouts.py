@@ -15,15 +15,14 @@ import numpy as np
 from accredit.reports.summary import decimal, si
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_POINTS = 300
 """Places along a figure that can be pointed at; more are closer than a pixel or two."""
 POINTS_AN_INCH = 72
 """Units of an SVG that matplotlib wrote."""
-AMOUNTS = {"decode FLOPs": "FLOP", "tokens generated": "tokens"}
-"""Names of axes that count in prefixes -> unit."""
+FLOPS, TOKENS = "decode FLOPs", "tokens generated"
+"""Names of axes that count in prefixes."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,11 @@ _FIGURES = WeakKeyDictionary()
 
 
 def make_readable(
-    axes: "Axes", x_name: str, x: np.ndarray, readings: Sequence[Reading]
+    figure: "Figure", x_name: str, x: np.ndarray, readings: Sequence[Reading]
 ) -> None:
-    """Notes what the figure of these axes can say; their limits may still change."""
+    """Notes what a figure can say; the limits of its axes may still change."""
     # Nothing kept here may hold the figure, or it would never be freed.
-    _FIGURES[axes.get_figure(root=True)] = (x_name, x, tuple(readings))
+    _FIGURES[figure] = (x_name, x, tuple(readings))
 
 
 def readout(figure: "Figure") -> dict[str, Any] | None:
@@ -97,8 +96,10 @@ def _tenth(place: float) -> float | None:
 
 
 def _head(name: str, value: float) -> str:
-    if name in AMOUNTS:
-        return si(float(value), AMOUNTS[name])
+    if name == FLOPS:
+        return si(float(value), "FLOP")
+    if name == TOKENS:
+        return f"{si(float(value))} tokens"
     return f"{name} {value:g}"
 
 
