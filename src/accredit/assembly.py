@@ -97,13 +97,7 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
     clock = Clock()
     learner = build_learner(config, loaded.model, partial(reload, config, device))
     learner.watch = clock.updated
-    sampler = TransformersEngine(
-        learner.model,
-        loaded.stop_token_ids,
-        max_batch_tokens=config.engine.max_batch_tokens,
-        max_batch_rows=config.engine.max_batch_rows,
-        watch=clock.sampled,
-    )
+    sampler = build_sampler(config, learner.model, loaded.stop_token_ids, clock)
     engine = TimedEngine(sampler, clock)
     decode = decoder(loaded.tokenizer, loaded.stop_token_ids)
     decode_whole = partial(loaded.tokenizer.decode, skip_special_tokens=False)
@@ -170,6 +164,19 @@ def build_learner(
             max_consecutive_skips=options.max_consecutive_skips,
         ),
         reference=reference,
+    )
+
+
+def build_sampler(
+    config: RunConfig, model: Any, stop_token_ids: Sequence[int], clock: Clock
+) -> TransformersEngine:
+    """The engine on the learner's own weights; it says how far it is."""
+    return TransformersEngine(
+        model,
+        stop_token_ids,
+        max_batch_tokens=config.engine.max_batch_tokens,
+        max_batch_rows=config.engine.max_batch_rows,
+        watch=clock.sampled,
     )
 
 

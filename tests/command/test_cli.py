@@ -22,6 +22,7 @@ COMMANDS = [
     "train",
     "eval",
     "report",
+    "show",
     "calibrate",
     "tasks",
     "algorithms",

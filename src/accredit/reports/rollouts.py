@@ -1,4 +1,4 @@
-"""A step's record as rows for `rollouts/`: everything that `accredit inspect` shows.
+"""A step's record as rows for `rollouts/`: all that `accredit show` and pages show.
 
 One row a rollout, per-token lists aligned with `token_ids` (`values` has one more):
   step group sample problem_id split answer prompt completion tokens
