@@ -80,6 +80,9 @@ def test_only_the_pages_own_script_may_run(page):
     policy = "default-src 'none'; style-src 'unsafe-inline'; "
     assert f"{policy}script-src 'sha256-{digest}'" in page
     assert not [a for a in Outline(page).attributes if a[1].startswith("on")]
+    # What it unpacks is written as text, and only ever as text.
+    assert "DecompressionStream" in script
+    assert not re.search(r"(inner|outer|insertAdjacent)HTML|\bwrite\(|\beval\b", script)
 
 
 def test_completions_prompts_and_reasons_are_escaped(tmp_path, record, without_charts):

@@ -8,7 +8,10 @@ import xml.etree.ElementTree as ElementTree
 
 import numpy as np
 import pytest
+import torch
 
+from accredit.reports.calibration import ValuedPrefixes
+from accredit.reports.calibration_plots import prefix_figure
 from accredit.reports.inline_svg import svg
 from accredit.reports.plots import NARROW, WIDE, curves, learning_curve, time_split
 from accredit.reports.readouts import MOST_POINTS, readout
@@ -38,6 +41,8 @@ def test_a_point_is_named_and_placed_as_it_is_drawn():
     assert told["bottom"] == pytest.approx(72 * (0.35 + 2.0), abs=0.1)
     # steps 1 to 3 with 3% of the span on either side
     width = 72 * (5.2 - 0.42 - 1.3)
+    assert told["left"] == pytest.approx(72 * 0.42, abs=0.1)
+    assert told["right"] == pytest.approx(72 * 0.42 + width, abs=0.1)
     assert told["at"][0] == pytest.approx(72 * 0.42 + width * 0.06 / 2.12, abs=0.1)
 
 
@@ -98,6 +103,17 @@ def test_layers_say_their_own_seconds_at_their_top():
 def test_numbers_of_any_size_are_readable(value, text):
     figure = curves([{"step": 1, "x": value}], [("x", "x")], "x")
     assert said(figure)["lines"][0]["texts"] == [text]
+
+
+def test_a_reliability_diagram_says_its_bins():
+    values = torch.tensor([0.1, 0.1, 0.9, 0.9])
+    outcomes = torch.tensor([0.0, 0.5, 1.0, 1.0])
+    groups = torch.arange(4)
+    told = said(prefix_figure(ValuedPrefixes(values, outcomes, groups, groups), 0))
+    assert told["heads"] == ["value 0.100", "value 0.900"]
+    assert told["lines"][0]["texts"] == ["0.250", "1.000"]
+    # of two panels the left one
+    assert told["left"] < told["at"][0] < told["at"][1] < told["right"] < 72 * 4.5
 
 
 def test_a_long_run_is_thinned_and_keeps_its_ends():

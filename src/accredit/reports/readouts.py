@@ -56,12 +56,12 @@ def make_readable(
 def readout(figure: "Figure") -> dict[str, Any] | None:
     """Places in the figure's own units and the text for each; None where none was said.
 
-    `at` are the horizontal places, `heads` and the lines' `texts` what to say there,
-    `heights` where a line is (null where it has a gap).
+    `at` are the horizontal places, within the axes from `left` to `right`; `heads` and
+    the lines' `texts` what to say there; `heights` where a line is, null at its gaps.
     """
-    if figure not in _FIGURES:
+    x_name, x, readings = _FIGURES.get(figure, ("", np.zeros(0), ()))
+    if not len(x):
         return None
-    x_name, x, readings = _FIGURES[figure]
     axes = figure.axes[0]
     places = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int))
     width, height = figure.get_size_inches() * POINTS_AN_INCH
@@ -74,8 +74,12 @@ def readout(figure: "Figure") -> dict[str, Any] | None:
 
     lower, upper = (np.full(len(places), limit) for limit in axes.get_ylim())
     at, top = placed(upper)
+    sides = np.array([[limit, axes.get_ylim()[0]] for limit in axes.get_xlim()])
+    left, right = axes.transData.transform(sides)[:, 0] / box.width * width
     return {
         "at": at,
+        "left": _tenth(left),
+        "right": _tenth(right),
         "top": top[0],
         "bottom": placed(lower)[1][0],
         "heads": [_head(x_name, value) for value in x[places]],
@@ -100,7 +104,7 @@ def _head(name: str, value: float) -> str:
         return si(float(value), "FLOP")
     if name == TOKENS:
         return f"{si(float(value))} tokens"
-    return f"{name} {value:g}"
+    return f"{name} {value:.0f}" if name == "step" else f"{name} {_number(value)}"
 
 
 def _number(value: float) -> str:

@@ -65,8 +65,9 @@ function readable(chart) {
   function follow(event) {
     const box = chart.getBoundingClientRect();
     const x = (event.clientX - box.left) / box.width * view.width;
+    if (x < said.left - 6 || x > said.right + 6) return leave();
     const gaps = said.at.map((at) => Math.abs(at - x));
-    show(gaps.indexOf(Math.min(...gaps)), [event.clientX, event.clientY]);
+    return show(gaps.indexOf(Math.min(...gaps)), [event.clientX, event.clientY]);
   }
   chart.addEventListener("pointerdown", follow);
   chart.addEventListener("pointermove", follow);
