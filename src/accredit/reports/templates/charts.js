@@ -6,7 +6,10 @@ tip.hidden = true;
 tip.setAttribute("role", "status");
 document.body.append(tip);
 
-function showTip(lines, x, y) {
+let tipOwner = null;
+
+function showTip(owner, lines, x, y) {
+  tipOwner = owner;
   tip.replaceChildren(...lines.map(({ text, colour }) => {
     const line = document.createElement("div");
     if (colour) {
@@ -24,7 +27,9 @@ function showTip(lines, x, y) {
   tip.style.left = Math.max(8, Math.min(x + 14, right)) + "px";
   tip.style.top = Math.max(8, below ? y + 18 : y - tip.offsetHeight - 12) + "px";
 }
-const hideTip = () => { tip.hidden = true; };
+function hideTip(owner) {
+  if (tipOwner === owner) tip.hidden = true;
+}
 
 function readable(chart) {
   const said = JSON.parse(chart.dataset.readout);
@@ -56,11 +61,11 @@ function readable(chart) {
     const told = lines.map((line) => (
       { text: `${line.name} ${line.texts[current]}`, colour: line.colour }
     ));
-    showTip([{ text: said.heads[current] }, ...told], ...at);
+    showTip(chart, [{ text: said.heads[current] }, ...told], ...at);
   }
   function leave() {
     marks.replaceChildren();
-    hideTip();
+    hideTip(chart);
   }
   function follow(event) {
     const box = chart.getBoundingClientRect();
@@ -71,7 +76,9 @@ function readable(chart) {
   }
   chart.addEventListener("pointerdown", follow);
   chart.addEventListener("pointermove", follow);
-  chart.addEventListener("pointerleave", leave);
+  // A finger that is lifted leaves too, and what it asked for stays until the next touch.
+  chart.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") leave(); });
+  document.addEventListener("pointerdown", (event) => { if (!chart.contains(event.target)) leave(); });
   chart.addEventListener("focus", () => { if (chart.matches(":focus-visible")) show(current); });
   chart.addEventListener("blur", leave);
   chart.addEventListener("keydown", (event) => {

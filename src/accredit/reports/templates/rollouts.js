@@ -116,7 +116,7 @@ function startRollouts() {
     token.classList.add("current");
     const at = token.getClientRects()[0] || token.getBoundingClientRect();
     showTip(
-      note(facts.get(box), Number(token.dataset.t), Number(token.dataset.place)),
+      rollouts, note(facts.get(box), Number(token.dataset.t), Number(token.dataset.place)),
       x === undefined ? at.left : x, y === undefined ? at.bottom - 12 : y,
     );
   }
@@ -127,7 +127,7 @@ function startRollouts() {
   const point = (event) => {
     const token = event.target.closest ? event.target.closest(".tokens [data-t]") : null;
     if (token) tellToken(token, event.clientX, event.clientY);
-    else if (pointed) { leaveToken(); hideTip(); }
+    else if (pointed) { leaveToken(); hideTip(rollouts); }
     pointed = Boolean(token);
   };
   document.addEventListener("pointermove", point);
@@ -138,7 +138,7 @@ function startRollouts() {
     const tokens = [...box.querySelectorAll("[data-t]")].filter((token) => token.textContent);
     const at = tokens.findIndex((token) => token.classList.contains("current"));
     const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tokens.length - 1 }[event.key];
-    if (event.key === "Escape") { leaveToken(); hideTip(); }
+    if (event.key === "Escape") { leaveToken(); hideTip(rollouts); }
     if (to === undefined || !tokens.length) return;
     event.preventDefault();
     const token = tokens[Math.max(0, Math.min(to, tokens.length - 1))];
@@ -151,7 +151,7 @@ function startRollouts() {
     if (first) tellToken(first);
   });
   document.addEventListener("focusout", (event) => {
-    if (event.target.matches && event.target.matches(".tokens")) { leaveToken(); hideTip(); }
+    if (event.target.matches && event.target.matches(".tokens")) { leaveToken(); hideTip(rollouts); }
   });
 
   // Colours
