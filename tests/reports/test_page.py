@@ -54,8 +54,8 @@ class Outline(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(finished_run) -> str:
-    return report_page(finished_run)
+def page(finished_page) -> str:
+    return finished_page
 
 
 def test_the_page_is_balanced_html(page):

@@ -315,8 +315,8 @@ def test_the_page_draws_readiness_and_what_it_saved(tmp_path):
     assert "How far its values can be trusted" not in page
 
 
-def test_other_runs_have_no_such_plots(finished_run):
-    assert "Readiness and tokens saved" not in report_page(finished_run)
+def test_other_runs_have_no_such_plots(finished_page):
+    assert "Readiness and tokens saved" not in finished_page
 
 
 def test_a_valid_value_of_nothing_is_0_and_not_missing():
