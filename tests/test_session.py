@@ -22,6 +22,7 @@ from accredit.learner.learner import Learner
 from accredit.learner.schedules import Schedule
 from accredit.loops.synchronous import Plan, train
 from accredit.records import Cost, Drawn, Record, State
+from accredit.reports.activity import Activity
 from accredit.reports.metrics import is_timing
 from accredit.reports.run_directory import RunDirectory
 from accredit.session import Session, resume_training, start_training
@@ -97,6 +98,19 @@ def test_a_run_leaves_what_its_readers_rely_on(uninterrupted, folder):
     assert "versions" in uninterrupted.environment()
     assert uninterrupted.report.stat().st_size > 10_000
     assert uninterrupted.rollout_steps() == [1, 2, 4]
+
+
+def test_the_terminal_is_told_what_goes_on_within_a_step(folder, monkeypatch):
+    told: list[str] = []
+    monkeypatch.setattr(Activity, "_tick", lambda self: told.append(self.text))
+    config = small_config(folder, name="watched", steps=1)
+    assert start_training(config)[1]
+    evaluating = [text for text in told if text.startswith("evaluating ")]
+    assert evaluating[-1].startswith("evaluating 8/8 rollouts, ")
+    rolling = [text for text in told if text.startswith("rolling out ")]
+    assert rolling[-1].startswith("rolling out 12/12 rollouts, ")
+    assert "updating 0/1 micro-batches" in told and "verifying" in told
+    assert told[-1] == ""
 
 
 def test_training_moves_the_weights_and_the_reward(uninterrupted, folder):

@@ -127,13 +127,7 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
     clock = Clock()
     learner = build_learner(config, loaded.model, partial(reload, config, device))
     learner.watch = clock.updated
-    sampler = TransformersEngine(
-        learner.model,
-        loaded.stop_token_ids,
-        max_batch_tokens=config.engine.max_batch_tokens,
-        max_batch_rows=config.engine.max_batch_rows,
-        watch=clock.sampled,
-    )
+    sampler = build_sampler(config, learner.model, loaded.stop_token_ids, clock)
     engine = TimedEngine(sampler, clock)
     turns = Turns(decoder(loaded.tokenizer, loaded.stop_token_ids, config.task.reads))
     world = World(
@@ -228,6 +222,19 @@ def loaded_policy(config: RunConfig, device: str) -> Pretrained:
     options = config.sampling
     give_template_arguments(loaded.tokenizer, options.template_arguments, options.chat)
     return loaded
+
+
+def build_sampler(
+    config: RunConfig, model: Any, stop_token_ids: Sequence[int], clock: Clock
+) -> TransformersEngine:
+    """The engine on the learner's own weights; it says how far it is."""
+    return TransformersEngine(
+        model,
+        stop_token_ids,
+        max_batch_tokens=config.engine.max_batch_tokens,
+        max_batch_rows=config.engine.max_batch_rows,
+        watch=clock.sampled,
+    )
 
 
 def reload(config: RunConfig, device: str) -> Any:

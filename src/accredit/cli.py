@@ -12,7 +12,7 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass, fields
 from itertools import dropwhile, takewhile
 from pathlib import Path
-from typing import Annotated, Any, Union, cast
+from typing import Annotated, Any, Literal, Union, cast
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, Positional, arg, subcommand
@@ -129,6 +129,39 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Show:
+    """Shows saved rollouts of a run: siblings together, with reasons and credit."""
+
+    run: Annotated[Positional[Path], arg(metavar="RUN")]
+    """Folder of a run."""
+    step: Annotated[int | None, shown("STEP", "(default: the newest kept)")] = None
+    """One of the steps whose rollouts were kept."""
+    problem: Annotated[str | None, shown("ID")] = None
+    """Shows this problem alone."""
+    sort: Literal["order", "problem", "reward", "worst", "credit", "length"] = "order"
+    """What comes first: as drawn, by id, the highest or the lowest reward, the largest
+    advantage, or the longest."""
+    num: int = 2
+    """How many problems are shown, each with all its siblings."""
+    search: Annotated[str | None, shown("TEXT")] = None
+    """Shows what holds this text in completion, prompt, reason, answer or id."""
+    colour: Annotated[str | None, shown("NAME")] = None
+    """What tokens are coloured by on a terminal: credit, paid, value, logprob, ratio,
+    engine, entropy, target, baseline or nothing. By default what tells tokens apart."""
+
+    def __call__(self, overrides: Sequence[str]) -> int:
+        """Runs the command."""
+        from accredit.command.show import Wanted, show
+        from accredit.commands import refuse
+
+        refuse(overrides)
+        wanted = Wanted(
+            self.step, self.problem, self.sort, self.num, self.search, self.colour
+        )
+        return show(self.run, wanted)
+
+
+@dataclass(frozen=True)
 class Calibrate:
     """Says how far a critic can be trusted, from a run or from a table of groups."""
 
@@ -240,6 +273,7 @@ Command = Union[  # noqa: UP007 - tyro reads subcommands from a Union
     Annotated[Eval, subcommand("eval")],
     Annotated[Verify, subcommand("verify")],
     Annotated[Report, subcommand("report")],
+    Annotated[Show, subcommand("show")],
     Annotated[Calibrate, subcommand("calibrate")],
     Annotated[Tasks, subcommand("tasks")],
     Annotated[Algorithms, subcommand("algorithms")],
@@ -254,6 +288,7 @@ NAMES = (
     "eval",
     "verify",
     "report",
+    "show",
     "calibrate",
     "tasks",
     "algorithms",
@@ -358,6 +393,7 @@ def option_names(command: str) -> list[str]:
         "eval": Eval,
         "verify": Verify,
         "report": Report,
+        "show": Show,
         "calibrate": Calibrate,
         "lab": Lab,
     }

@@ -23,6 +23,7 @@ COMMANDS = [
     "eval",
     "verify",
     "report",
+    "show",
     "calibrate",
     "tasks",
     "algorithms",

@@ -202,6 +202,22 @@ def test_each_request_has_its_own_budget(model):
         assert_parity(model, request, completion, Sampling())
 
 
+def test_who_watches_is_told_of_every_token_step(qwen3):
+    budgets = [3, 0, 5, 2]
+    requests = [Request(PROMPTS[0], b, 7 + i) for i, b in enumerate(budgets)]
+    told: list[tuple[int, int, int]] = []
+    watching = TransformersEngine(
+        qwen3, (), max_batch_rows=2, watch=lambda *numbers: told.append(numbers)
+    )
+    assert watching.generate(requests, Sampling()) == TransformersEngine(
+        qwen3, (), max_batch_rows=2
+    ).generate(requests, Sampling())
+    # one has nothing to sample; two batches, of budgets (3, 5) and 2
+    tokens = [2, 4, 6, 7, 8, 9, 10]
+    done = [1, 1, 2, 2, 3, 3, 4]
+    assert told == [(d, 4, t) for d, t in zip(done, tokens, strict=True)]
+
+
 def test_b166_a_stop_token_as_first_token_is_a_completion_of_one(qwen3):
     """Cases B166, B067: the stop token is kept, with its log-prob."""
     stops = range(104)

@@ -300,3 +300,21 @@ def test_entropies_are_those_of_the_sampling_temperature(
     assert (entropies > 0.98 * math.log(VOCAB)).all()
     assert (entropies < math.log(VOCAB) + 1e-5).all()
     assert not update.entropies[~batch.trainable].any()
+
+
+def test_who_watches_is_told_of_every_micro_batch(learner: Callable[..., Learner]):
+    told: list[tuple[int, int]] = []
+    batch = ragged_batch(0)
+    watched, plain = (learner(micro_batch_tokens=24) for _ in range(2))
+    watched.watch = lambda *numbers: told.append(numbers)
+    objective = replace(GRPO, num_minibatches=2)
+    for one in (watched, plain):
+        one.update_policy(batch, ragged_advantages(batch), objective, 0)
+    assert all(
+        torch.equal(weight, weights_of(plain)[name])
+        for name, weight in weights_of(watched).items()
+    )
+    first = told[0][1]
+    rest = told[first:]
+    assert first > 1 and told[:first] == [(i, first) for i in range(first)]
+    assert rest == [(i, rest[0][1]) for i in range(rest[0][1])]

@@ -7,6 +7,7 @@ import pytest
 from synthetic_run import synthetic_record, write_synthetic_run
 
 from accredit.records import Record
+from accredit.reports.page import report_page
 from accredit.reports.run_directory import RunDirectory
 
 
@@ -20,3 +21,9 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Read only: tests that change a run make their own."""
     path: Path = tmp_path_factory.mktemp("runs") / "walk-grpo"
     return write_synthetic_run(path, num_steps=20)
+
+
+@pytest.fixture(scope="session")
+def finished_page(finished_run: RunDirectory) -> str:
+    """Its page, which takes a second or two to draw."""
+    return report_page(finished_run)

@@ -2,8 +2,11 @@
 
 import base64
 import hashlib
+import json
 import re
+import zlib
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -51,8 +54,8 @@ class Outline(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def page(finished_run) -> str:
-    return report_page(finished_run)
+def page(finished_page) -> str:
+    return finished_page
 
 
 def test_the_page_is_balanced_html(page):
@@ -77,9 +80,12 @@ def test_only_the_pages_own_script_may_run(page):
     policy = "default-src 'none'; style-src 'unsafe-inline'; "
     assert f"{policy}script-src 'sha256-{digest}'" in page
     assert not [a for a in Outline(page).attributes if a[1].startswith("on")]
+    # What it unpacks is written as text, and only ever as text.
+    assert "DecompressionStream" in script
+    assert not re.search(r"(inner|outer|insertAdjacent)HTML|\bwrite\(|\beval\b", script)
 
 
-def test_completions_prompts_and_reasons_are_escaped(tmp_path, record):
+def test_completions_prompts_and_reasons_are_escaped(tmp_path, record, without_charts):
     run = RunDirectory(tmp_path / "run")
     run.start(RECIPE | {"task": {"name": ATTACK}}, environment())
     rows = []
@@ -89,6 +95,7 @@ def test_completions_prompts_and_reasons_are_escaped(tmp_path, record):
             row
             | {"tokens": tokens, "num_prompt_tokens": 0, "prompt": ATTACK}
             | {"reason": ATTACK, "problem_id": ATTACK, "stop_reason": ATTACK}
+            | {"answer": f"</template>{ATTACK}", "group": ATTACK}
         )
     run.write_rollouts(1, rows)
     page = report_page(run)
@@ -107,7 +114,7 @@ def test_the_page_shows_what_the_run_did(page, finished_run):
     assert (
         f"accredit train {finished_run.path}/recipe.json --name walk-grpo-again" in page
     )
-    assert page.count("<article>") == 4
+    assert page.count("<article data-step") == 4
     assert page.count('<figure class="panel">') == 3
     assert "Best of step 20" in page and "one of step 1" in page
 
@@ -131,8 +138,20 @@ def trained_critic_run(tmp_path_factory) -> RunDirectory:
     return write_synthetic_run(path, num_steps=6, algorithm=algorithm)
 
 
-def test_a_critic_with_parameters_shows_how_far_it_can_be_trusted(trained_critic_run):
-    page = report_page(trained_critic_run)
+@pytest.fixture(scope="module")
+def valued(trained_critic_run) -> str:
+    """Its page."""
+    return report_page(trained_critic_run)
+
+
+@pytest.fixture
+def without_charts(monkeypatch):
+    """Leaves out what takes a page its time."""
+    monkeypatch.setattr("accredit.reports.page._drawn", lambda *_: "")
+
+
+def test_a_critic_with_parameters_shows_how_far_it_can_be_trusted(valued):
+    page = valued
     assert RELIABILITY in titles(page)
     assert "Its loss" in titles(page) and "Its correction" in titles(page)
     assert Outline(page).open == []
@@ -140,14 +159,105 @@ def test_a_critic_with_parameters_shows_how_far_it_can_be_trusted(trained_critic
     assert "percent of the rollout" in page
 
 
-def test_both_colourings_can_be_chosen_where_a_critic_valued(trained_critic_run, page):
-    valued = report_page(trained_critic_run)
-    assert 'id="by-credit" checked' in valued and 'id="by-advantage"' in valued
+def choices(page: str) -> list[str]:
+    """Quantities that tokens can be coloured by."""
+    return re.findall(r'name="colour" id="by-([a-z]+)"', page)
+
+
+def checked(page: str) -> list[str]:
+    return re.findall(r'id="by-([a-z]+)" value="[a-z]*" checked', page)
+
+
+def test_the_colour_can_be_chosen_and_says_what_it_is(valued, page):
+    assert {"credit", "paid", "value", "target", "ratio"} <= set(choices(valued))
+    assert {"paid", "baseline"} <= set(choices(page))
+    assert not {"credit", "value"} & set(choices(page))
+    for shown in (valued, page):
+        assert choices(shown)[-1] == "nothing"
+        assert "advantage, what the policy was paid for the token" in shown
     assert "credit V(t) − V(t−1), what the token changed, in reward units" in valued
-    assert "advantage, what the policy was paid for the token<" in valued
-    assert ";--c:" in valued
-    assert "advantage, what the policy was paid for the token<" in page
-    assert 'id="by-credit"' not in page and ";--c:" not in page
+
+
+def test_credit_that_the_study_calls_noise_is_no_default(valued, page):
+    for shown in (valued, page):
+        assert checked(shown) == ["logprob"]
+        assert 'data-preferred="logprob"' in shown
+        assert "docs/credit.md" in shown
+
+
+def test_a_legend_has_the_numbers_of_its_ends(tmp_path, record, without_charts):
+    run = RunDirectory(tmp_path / "run")
+    run.start(RECIPE, environment())
+    rows = list(rollout_rows(record, 1, decode))
+    for number, row in enumerate(rows):
+        sign = 0.75 if number == 0 else -0.5 if number == 1 else 0.0
+        row["advantages"] = [sign * sampled for sampled in row["sampled"]]
+    run.write_rollouts(1, rows)
+    page = report_page(run)
+    # nearly all tokens carry nothing, and the scale is that of those that do
+    assert "<span>−0.75</span>" in page and "<span>0.75</span>" in page
+    best = re.search(r"<article.*?</article>", page, re.DOTALL)
+    assert best is not None
+    assert "<dt>mean advantage</dt>" in best[0] and "+0.000" not in best[0]
+
+
+def test_the_page_holds_the_rollouts_of_every_kept_step(finished_run, page):
+    steps = re.findall(r'<template data-step="(\d+)">([^<]*)</template>', page)
+    assert [int(step) for step, _ in steps] == finished_run.rollout_steps()
+    for step, blobs in steps:
+        groups = [
+            json.loads(zlib.decompress(base64.b64decode(blob)))
+            for blob in blobs.split()
+        ]
+        found = [rollout["index"] for group in groups for rollout in group["rollouts"]]
+        assert found == list(range(len(list(finished_run.rollouts(int(step))))))
+        assert f'<option value="{step}">{step}</option>' in page
+    assert "For want of room" not in page
+    assert f"accredit show {finished_run.path}" in page
+
+
+def test_what_has_no_room_in_the_page_is_told(
+    finished_run, monkeypatch, without_charts
+):
+    monkeypatch.setattr("accredit.reports.embedded.MOST_CHARACTERS", 10_000)
+    page = report_page(finished_run)
+    assert re.search(r"For want of room \d+ of 128 rollouts of the other steps", page)
+    # what stands on the page is there to be coloured
+    assert page.count("<article data-step") == 4
+
+
+def test_a_step_without_credit_gives_way_to_one_that_taught(
+    tmp_path, record, without_charts
+):
+    run = RunDirectory(tmp_path / "run")
+    run.start(RECIPE, environment())
+    rows = list(rollout_rows(record, 1, decode))
+    run.write_rollouts(1, rows)
+    run.write_rollouts(2, rows)
+    nothing = [row | {"advantages": [0.0] * len(row["tokens"])} for row in rows]
+    run.write_rollouts(3, nothing)
+    page = report_page(run)
+    assert "Best of step 2" in page and "one of step 1" in page
+    assert "of step 3" not in page
+
+
+def test_text_stands_on_the_page_without_a_script(page, finished_run):
+    article = re.search(r"<article data-step.*?</article>", page, re.DOTALL)
+    assert article is not None
+    index = re.search(r'data-index="(\d+)"', article[0])
+    assert index is not None
+    row = list(finished_run.rollouts(20))[int(index[1])]
+    assert escape(row["completion"]) in article[0].replace("&#39;", "&#x27;").replace(
+        "&#34;", "&quot;"
+    )
+
+
+def test_charts_are_drawn_for_both_widths_and_say_their_numbers(page):
+    assert page.count('<div class="broad">') == page.count('<div class="narrow">') == 4
+    assert page.count("data-readout=") >= 14
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    assert 'data-name="start"' in page
 
 
 def teacher_run(folder: Path, record: Record) -> RunDirectory:
@@ -179,7 +289,7 @@ def test_where_nothing_was_valued_no_critic_is_shown(tmp_path, record):
     page = report_page(run)
     assert "The critic, step by step" not in page and "Foresight" not in titles(page)
     assert "critic explained variance" not in page
-    assert "what the policy was paid for the token, in nats" in page
+    assert "<dt>in</dt><dd>nats</dd>" in page
 
 
 def test_steps_of_the_critic_alone_are_told(tmp_path, record):

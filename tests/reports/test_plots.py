@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ElementTree
 import numpy as np
 import pytest
 
+from accredit.reports.inline_svg import svg
 from accredit.reports.plots import (
     AXES,
     curves,
@@ -14,7 +15,6 @@ from accredit.reports.plots import (
     running_mean,
     save_png,
     stage_seconds,
-    svg,
     time_split,
 )
 

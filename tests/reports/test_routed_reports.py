@@ -20,9 +20,10 @@ from accredit.reports.environment import environment
 from accredit.reports.metrics import step_metrics
 from accredit.reports.page import report_page
 from accredit.reports.progress import final_table, status_line
+from accredit.reports.quantities import columns_of, step_credits
 from accredit.reports.rollouts import rollout_rows
 from accredit.reports.run_directory import RunDirectory
-from accredit.reports.samples import MOST_REPLAYED, sample_view, step_credits
+from accredit.reports.samples import MOST_REPLAYED, facts_of, sample
 from accredit.reports.summary import gpu_time, nothing_valued, summary_rows
 
 AC2 = {"name": "ac2"}
@@ -168,24 +169,27 @@ def test_fresh_rollouts_are_not_asked_of_a_critic_of_few_prefixes(
 
 def test_a_stopped_rollout_shows_its_value_and_no_missing_reward():
     rows = rows_of()
-    facts = dict(sample_view("Random", rows[2], 1.0).facts)
+    facts = dict(facts_of(rows[2]))
     assert facts["reward"] == "stopped, valued 0.40"
     assert facts["stopped by"] == "a chunk border"
     assert "verdict" not in facts and "replayed tokens" not in facts
-    invalid = dict(sample_view("Random", rows[7], 1.0).facts)
-    assert invalid["reward"] == "stopped, no valid value"
-    judged = dict(sample_view("Random", rows[5], 1.0).facts)
+    assert dict(facts_of(rows[7]))["reward"] == "stopped, no valid value"
+    judged = dict(facts_of(rows[5]))
     assert (judged["reward"], judged["stopped by"]) == ("0.50", "stop")
 
 
-def test_the_replayed_prefix_is_conditioning_on_the_page():
-    view = sample_view("Random", rows_of()[4], 1.0)
-    kinds = [token.kind for token in view.tokens]
-    assert kinds == ["replayed"] * 3 + ["none"] * 6
-    note = view.tokens[0].note
-    assert note == "replayed prefix: conditioning, nobody learns from it"
-    assert dict(view.facts)["replayed tokens"] == "3"
-    assert dict(view.facts)["tokens"] == "6"
+def test_replayed_prefixes_and_chunk_borders_are_marked():
+    rows = rows_of()
+    audited = sample(4, rows[4])
+    # three replayed tokens, a border of the audit after two more
+    assert audited.kinds == "rrrssssss" and audited.borders == (3, 5)
+    assert dict(audited.facts)["replayed tokens"] == "3"
+    assert dict(audited.facts)["tokens"] == "6"
+    assert len(audited.columns["credit"]) == 6
+    stopped = sample(2, rows[2])
+    assert stopped.kinds == "ss" and stopped.borders == (2,)
+    assert sample(3, rows[3]).borders == ()
+    assert sample(0, rows[0]).borders == (2,)
 
 
 def test_a_long_prefix_leaves_room_for_what_follows():
@@ -194,13 +198,15 @@ def test_a_long_prefix_leaves_room_for_what_follows():
     start = row["num_prompt_tokens"]
     for key, filler in (("tokens", "x"), ("sampled", 0), ("advantages", 0.0)):
         row[key] = [*row[key][:start], *[filler] * extra, *row[key][start:]]
-    for key in ("values", "logprobs", "sampling_logprobs", "value_targets"):
+    columns = ("values", "old_logprobs", "sampling_logprobs", "value_targets")
+    for key in (*columns, "entropies"):
         if row[key] is not None:
             row[key] = [*row[key][:start], *[0.0] * extra, *row[key][start:]]
     row["num_replayed"] += extra
-    view = sample_view("Random", row, 1.0)
-    assert len(view.tokens) == MOST_REPLAYED + 6
-    assert dict(view.facts)["replayed tokens"] == "303, the last 200 shown"
+    shown = sample(4, row)
+    assert shown.kinds == "r" * MOST_REPLAYED + "s" * 6
+    assert (shown.first, shown.num_hidden) == (303 - MOST_REPLAYED, 0)
+    assert dict(shown.facts)["replayed tokens"] == "303, the last 200 shown"
 
 
 def test_credit_is_told_at_the_border_and_at_the_end():
@@ -214,8 +220,7 @@ def test_credit_is_told_at_the_border_and_at_the_end():
     assert stopped == pytest.approx([0.0] * 5 + [0.4 - 0.3])
     invalid = step_credits(rows[7])
     assert invalid is not None and not any(invalid)
-    note = sample_view("Random", rows[2], 1.0, 1.0).tokens[-1].note
-    assert "credit +0.100: value 0.300 before it, then value 0.400" in note
+    assert columns_of(rows[2])["credit"] == [0.0, 0.1]
 
 
 # Terminal and page
@@ -305,16 +310,16 @@ def test_the_page_draws_readiness_and_what_it_saved(tmp_path):
     page = report_page(run)
     for title in ("Readiness and tokens saved", "Hacking gap", "Where stopping costs"):
         assert f"<h3>{title}</h3>" in page
-    assert 'class="replayed' in page
+    assert '<span class="replayed">replayed</span>' in page
     assert "estimated GPU time" in page
     assert "How far its values can be trusted" not in page
 
 
-def test_other_runs_have_no_such_plots(finished_run):
-    assert "Readiness and tokens saved" not in report_page(finished_run)
+def test_other_runs_have_no_such_plots(finished_page):
+    assert "Readiness and tokens saved" not in finished_page
 
 
 def test_a_valid_value_of_nothing_is_0_and_not_missing():
     values = torch.tensor([NAN, NAN, 0.0, NAN, NAN, NAN, 0.6, NAN])
-    facts = dict(sample_view("Random", rows_of(endpoint_values=values)[2], 1.0).facts)
+    facts = dict(facts_of(rows_of(endpoint_values=values)[2]))
     assert facts["reward"] == "stopped, valued 0.00"

@@ -45,7 +45,9 @@ class Activity:
         self._writes_lines = not console.is_terminal
         self._last = clock()
         self._sampling = ROLLING_OUT
-        self._stage = self._progress = ""
+        self._stage = ""
+        self._told: tuple[int, ...] = ()
+        """What an engine (three numbers) or a learner (two) said last."""
 
     @property
     def text(self) -> str:
@@ -53,21 +55,28 @@ class Activity:
         words = STAGES.get(self._stage, "")
         if self._stage == "generate":
             words = self._sampling
-        return f"{words} {self._progress}".rstrip()
+        if len(self._told) == 3:
+            done, asked, tokens = self._told
+            words = words or self._sampling
+            return f"{words} {done}/{asked} rollouts, {tokens:,} tokens"
+        if len(self._told) == 2:
+            done, whole = self._told
+            return f"{words or STAGES['update']} {done}/{whole} micro-batches"
+        return words
 
     def entered(self, stage: str) -> None:
         """A step is at another stage; an empty one is between all of them."""
-        self._stage, self._progress = stage, ""
+        self._stage, self._told = stage, ()
         self._tick()
 
     def sampled(self, num_done: int, num_asked: int, num_tokens: int) -> None:
         """An engine has sampled a token for each of its rows."""
-        self._progress = f"{num_done}/{num_asked} rollouts, {num_tokens:,} tokens"
+        self._told = (num_done, num_asked, num_tokens)
         self._tick()
 
     def updated(self, num_done: int, num_micro_batches: int) -> None:
         """A learner goes on to another micro-batch."""
-        self._progress = f"{num_done}/{num_micro_batches} micro-batches"
+        self._told = (num_done, num_micro_batches)
         self._tick()
 
     @contextmanager

@@ -6,6 +6,7 @@ On the diagonal a value is what it promises; below it, it promised too much.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 from accredit.reports.calibration import (
@@ -18,6 +19,7 @@ from accredit.reports.calibration import (
 )
 from accredit.reports.calibration_sources import Calibration
 from accredit.reports.plots import INK, MUTED, SERIES, house_style, label_ends, save_png
+from accredit.reports.readouts import Reading, make_readable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -85,6 +87,10 @@ def prefix_figure(prefixes: ValuedPrefixes, seed: int, title: str = "") -> "Figu
         _draw_bins(left, points)
         _name(left, f"value; {_largest(points, 'prefixes')}", "mean outcome")
         _draw_deciles(right, list(prefix_rows(prefixes, seed).values())[1:])
+    values, outcomes = np.array([(p.value, p.outcome) for p in points]).reshape(-1, 2).T
+    make_readable(
+        figure, "value", values, [Reading("mean outcome", "series-1", outcomes)]
+    )
     return figure
 
 

@@ -1,7 +1,8 @@
 """`report.html`: one self-contained page about one run.
 
 No request leaves the page. Completions are untrusted, so the template escapes
-everything, and a content security policy allows no script but the page's own, by hash.
+everything, a content security policy allows no script but the page's own, by hash, and
+that script writes what it unpacks as text.
 """
 
 import base64
@@ -18,24 +19,21 @@ from accredit.reports.calibration import FEWEST_GROUPS
 from accredit.reports.calibration_plots import prefix_figure
 from accredit.reports.calibration_sources import read_run
 from accredit.reports.curves import CRITIC_CURVES, CURVES, ROUTING_CURVES, Curve
+from accredit.reports.embedded import PackedRun, pack_run
 from accredit.reports.evaluation import selection_score
+from accredit.reports.inline_svg import svg
 from accredit.reports.plots import (
     AXES,
+    NARROW,
+    WIDE,
     learning_curve,
     stage_seconds,
-    svg,
     time_split,
 )
-from accredit.reports.rollouts import is_sound
+from accredit.reports.quantities import QUANTITIES, Legend, carries_credit
+from accredit.reports.rollouts import sound_rollouts
 from accredit.reports.run_directory import RunDirectory, without_secrets
-from accredit.reports.samples import (
-    advantage_scale,
-    advantage_unit,
-    chosen_rollouts,
-    credit_scale,
-    printable,
-    sample_view,
-)
+from accredit.reports.samples import Sample, chosen_rollouts, sample
 from accredit.reports.summary import (
     decimal,
     nothing_valued,
@@ -44,11 +42,15 @@ from accredit.reports.summary import (
     totals,
     twin,
 )
+from accredit.text import printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATES = Path(__file__).parent / "templates"
+SCRIPTS = ("charts.js", "rollouts.js")
+MOST_STEPS_TRIED = 5
+"""Kept steps, from the newest, among which one is looked for that taught something."""
 
 Row = dict[str, Any]
 
@@ -60,6 +62,8 @@ class Chart:
     title: str
     caption: str
     svg: str
+    narrow: str = ""
+    """The same for a narrow screen, where the first is a wide one."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,15 @@ class Headline:
     interval: str
     label: str
     sentence: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One rollout that stands on the page without being asked for."""
+
+    title: str
+    step: int
+    sample: Sample
 
 
 def write_report(run: RunDirectory) -> Path:
@@ -90,10 +103,9 @@ def report_page(run: RunDirectory) -> str:
     metrics, evaluations = run.metrics(), run.evaluations()
     evaluations = with_costs(evaluations, metrics)
     recipe, environment = run.recipe(), run.environment()
-    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    rollouts = _shown_rollouts(run, recipe)
-    rows = [row for _, row in rollouts]
-    scale, scale_of_credit = advantage_scale(rows), credit_scale(rows)
+    script = "".join((TEMPLATES / name).read_text("utf-8") for name in SCRIPTS)
+    shown = _shown_rollouts(run, recipe)
+    packed = pack_run(run, [(rollout.step, rollout.sample.index) for rollout in shown])
     critic_curves = () if nothing_valued(metrics) else CRITIC_CURVES
     loader = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -115,11 +127,12 @@ def report_page(run: RunDirectory) -> str:
         warmup=_warmup(metrics),
         reliability=_reliability(run),
         stages=_stage_shares(metrics),
-        time_chart=_drawn(time_split(metrics), "time", "seconds a step by stage"),
-        samples=[sample_view(t, row, scale, scale_of_credit) for t, row in rollouts],
-        scale=decimal(scale, 3),
-        unit=advantage_unit(rows),
-        scale_of_credit=None if scale_of_credit is None else decimal(scale_of_credit),
+        time_chart=_time_chart(metrics),
+        samples=shown,
+        steps=packed.steps,
+        **_colours(packed, recipe),
+        left_out=packed.left_out,
+        run_path=shlex.quote(printable(str(run.path))),
         commands=_commands(run, recipe, environment),
         recipe=json.dumps(without_secrets(recipe), indent=2, ensure_ascii=False),
         environment=json.dumps(environment, indent=2, ensure_ascii=False),
@@ -200,14 +213,25 @@ def _headline(evaluations: Sequence[Row]) -> Headline | None:
 def _learning_charts(evaluations: Sequence[Row]) -> list[Chart]:
     charts = []
     for along, (label, _) in AXES.items():
-        drawn = _drawn(
-            learning_curve(evaluations, along),
-            f"learning-{along.replace('/', '-')}",
-            f"evaluation mean reward against {label}",
+        wide, narrow = (
+            _drawn(
+                learning_curve(evaluations, along, size),
+                f"learning-{along.replace('/', '-')}-{size[0]:.0f}",
+                f"evaluation mean reward against {label}",
+            )
+            for size in (WIDE, NARROW)
         )
-        if drawn:
-            charts.append(Chart(label[:1].upper() + label[1:], "", drawn))
+        if wide:
+            charts.append(Chart(label[:1].upper() + label[1:], "", wide, narrow))
     return charts
+
+
+def _time_chart(metrics: Sequence[Row]) -> Chart | None:
+    wide, narrow = (
+        _drawn(time_split(metrics, size), f"time-{size[0]:.0f}", "seconds by stage")
+        for size in (WIDE, NARROW)
+    )
+    return Chart("", "", wide, narrow) if wide else None
 
 
 def _charts(wanted: Sequence[Curve], name: str, metrics: Sequence[Row]) -> list[Chart]:
@@ -256,19 +280,75 @@ def _stage_shares(metrics: Sequence[Row]) -> list[tuple[str, float]]:
     return [(name, part / whole) for name, part in seconds.items()] if whole else []
 
 
-def _shown_rollouts(run: RunDirectory, recipe: Row) -> list[tuple[str, Row]]:
-    """Best, worst and random of the last kept step, and random of the first."""
+def _shown_rollouts(run: RunDirectory, recipe: Row) -> list[Shown]:
+    """Best, worst and random of the newest step that taught something, one of step 1.
+
+    Where none of the newest steps did, they are of the newest.
+    """
     steps = run.rollout_steps()
     if not steps:
         return []
     seed = recipe.get("seed") if isinstance(recipe.get("seed"), int) else 0
-    shown = list(
-        chosen_rollouts(filter(is_sound, run.rollouts(steps[-1])), seed or 0).items()
-    )
-    if len(steps) > 1:
-        first = chosen_rollouts(filter(is_sound, run.rollouts(steps[0])), seed or 0)
-        shown += [("For comparison, one", row) for row in list(first.values())[-1:]]
-    return [(title, dict(row)) for title, row in shown]
+    newest = steps[-1]
+    chosen = chosen_rollouts(sound_rollouts(run, newest), seed or 0)
+    for step in reversed(steps[-MOST_STEPS_TRIED:]):
+        tried = chosen_rollouts(sound_rollouts(run, step), seed or 0)
+        if any(carries_credit(row) for _, row in tried.values()):
+            newest, chosen = step, tried
+            break
+    shown = [
+        Shown(f"{title} of step {newest}", newest, sample(index, row))
+        for title, (index, row) in chosen.items()
+    ]
+    if steps[0] < newest:
+        first = list(
+            chosen_rollouts(sound_rollouts(run, steps[0]), seed or 0).values()
+        )[-1:]
+        shown += [
+            Shown(f"For comparison, one of step {steps[0]}", steps[0], sample(*pair))
+            for pair in first
+        ]
+    return shown
+
+
+def _colours(packed: PackedRun, recipe: Row) -> dict[str, Any]:
+    """What tokens can be coloured by, the first choice and why it is that one."""
+    legends = packed.palette.legends()
+    preferred, reason = packed.palette.preferred(recipe)
+    scales = {legend.quantity.key: legend.scale for legend in legends}
+    quantities = [
+        {
+            "key": quantity.key,
+            "name": quantity.name,
+            "centre": quantity.centre,
+            "scale": scales.get(quantity.key),
+        }
+        for quantity in QUANTITIES
+    ]
+    return {
+        "legends": [_legend(legend) for legend in legends],
+        "quantities": json.dumps(quantities),
+        "preferred": preferred,
+        "reason": reason,
+    }
+
+
+def _legend(legend: Legend) -> dict[str, str]:
+    """A legend's numbers as the page shows them, its ends and its middle."""
+    quantity, digits = legend.quantity, 2 if legend.scale >= 0.1 else 4
+    return {
+        "key": quantity.key,
+        "name": quantity.name,
+        "words": quantity.words,
+        "low": decimal(legend.low, digits),
+        "centre": decimal(quantity.centre, digits),
+        "high": decimal(legend.high, digits),
+        "ramp": " ".join(
+            side
+            for side, end in (("under", legend.low), ("over", legend.high))
+            if end != quantity.centre
+        ),
+    }
 
 
 def _warmup(metrics: Sequence[Row]) -> str:

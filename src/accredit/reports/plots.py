@@ -1,12 +1,10 @@
-"""The curves of a run as matplotlib figures, and figures as SVG or PNG.
+"""The curves of a run as matplotlib figures.
 
 House style: no frame, few grid lines, labels at the line instead of a legend, units on
 both axes, a colour-blind-safe palette (Okabe and Ito 2008). The SVG takes its colours
 from the page's CSS variables, so that one figure serves light and dark.
 """
 
-import io
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from accredit.reports.readouts import FLOPS, TOKENS, Reading, make_readable
 from accredit.reports.summary import CRITIC_ONLY, OVER_ALL, twin
 
 if TYPE_CHECKING:
@@ -33,8 +32,8 @@ COLOURS = {INK: "ink", MUTED: "muted", GRID: "grid"} | {
 """Colour in the figure -> CSS variable that replaces it in the page."""
 
 AXES = {
-    "flops/decode": ("decode FLOPs", 1),
-    "tokens/generated": ("tokens generated", 1),
+    "flops/decode": (FLOPS, 1),
+    "tokens/generated": (TOKENS, 1),
     "step": ("step", 0),
 }
 MOST_STAGES = 6
@@ -72,7 +71,9 @@ STYLE: "dict[RcKeyType, Any]" = {
 }
 
 
-def learning_curve(evaluations: Sequence[Row], along: str) -> "Figure | None":
+def learning_curve(
+    evaluations: Sequence[Row], along: str, size: tuple[float, float] = WIDE
+) -> "Figure | None":
     """Evaluation mean and its 95% band against a cost: a key of `AXES`."""
     rows = [r for r in evaluations if None not in (r.get(along), r.get("eval/mean"))]
     if not rows:
@@ -81,7 +82,7 @@ def learning_curve(evaluations: Sequence[Row], along: str) -> "Figure | None":
     x, y = _column(rows, along), _column(rows, "eval/mean")
     low, high = _column(rows, "eval/mean_low"), _column(rows, "eval/mean_high")
     with house_style():
-        figure, axes = _canvas(*WIDE)
+        figure, axes = _canvas(*size)
         axes.fill_between(x, low, high, color=SERIES[0], alpha=0.16, linewidth=0)
         axes.axhline(y[0], color=MUTED, linewidth=1.0, dashes=(2, 3))
         axes.plot(x, y, color=SERIES[0], marker="o", markersize=4.5)
@@ -97,7 +98,17 @@ def learning_curve(evaluations: Sequence[Row], along: str) -> "Figure | None":
         label_ends(axes, ends)
         _name_axes(axes, label, "evaluation mean reward")
         if is_amount:
-            _use_prefixes(axes)
+            _use_prefixes(axes, 6 if size == WIDE else 4)
+        edges = (("95% from", low), ("to", high))
+        make_readable(
+            figure,
+            label,
+            x,
+            [
+                Reading("mean reward", COLOURS[SERIES[0]], y),
+                *(Reading(name, "muted", edge) for name, edge in edges),
+            ],
+        )
     return figure
 
 
@@ -133,6 +144,7 @@ def curves(
         axes.set_ylim(*_limits(np.concatenate([*columns.values(), *edges])))
         label_ends(axes, ends)
         _name_axes(axes, "step", ylabel)
+        make_readable(figure, "step", steps, _readings(columns))
     return figure
 
 
@@ -149,7 +161,8 @@ def logarithmic_curves(
         return None
     with house_style():
         figure, axes = _canvas(*NARROW)
-        ends = _draw(axes, _column(metrics, "step"), columns)
+        steps = _column(metrics, "step")
+        ends = _draw(axes, steps, columns)
         _show_steps(axes, metrics)
         axes.set_yscale("log")
         # Names between the powers of ten are too wide for the margin.
@@ -158,10 +171,13 @@ def logarithmic_curves(
         label_ends(axes, ends)
         # The highest power of ten stands at the very top, beside the axis' name.
         _name_axes(axes, "step", ylabel, above=14)
+        make_readable(figure, "step", steps, _readings(columns))
     return figure
 
 
-def time_split(metrics: Sequence[Row]) -> "Figure | None":
+def time_split(
+    metrics: Sequence[Row], size: tuple[float, float] = WIDE
+) -> "Figure | None":
     """Seconds a step by stage, stacked, the largest stage at the bottom."""
     seconds = stage_seconds(metrics)
     if len(metrics) < 2 or not seconds:
@@ -169,7 +185,7 @@ def time_split(metrics: Sequence[Row]) -> "Figure | None":
     steps = _column(metrics, "step")
     layers = [running_mean(column) for column in seconds.values()]
     with house_style():
-        figure, axes = _canvas(*WIDE)
+        figure, axes = _canvas(*size)
         axes.stackplot(steps, layers, colors=SERIES, alpha=0.85, linewidth=0)
         axes.set_ylim(0, 1.05 * float(np.max(np.sum(layers, axis=0))))
         tops = np.cumsum([layer[-1] for layer in layers])
@@ -183,6 +199,18 @@ def time_split(metrics: Sequence[Row]) -> "Figure | None":
             ],
         )
         _name_axes(axes, "step", "seconds a step")
+        tops = np.cumsum(layers, axis=0)
+        make_readable(
+            figure,
+            "step",
+            steps,
+            [
+                Reading(name, COLOURS[colour], column, top)
+                for (name, column), colour, top in zip(
+                    seconds.items(), SERIES, tops, strict=False
+                )
+            ],
+        )
     return figure
 
 
@@ -217,41 +245,6 @@ def running_mean(values: np.ndarray) -> np.ndarray:
     end = np.minimum(np.arange(len(values)) + half + 1, len(values))
     totals, sizes = sums[end] - sums[first], counts[end] - counts[first]
     return np.where(sizes > 0, totals / np.maximum(sizes, 1), np.nan)
-
-
-def svg(figure: "Figure", name: str, description: str) -> str:
-    """The figure as an `<svg>` element for a page.
-
-    Args:
-        name: Unique in the page; begins every id.
-        description: Read aloud instead of the picture.
-    """
-    from html import escape
-
-    buffer = io.StringIO()
-    with house_style():
-        figure.savefig(buffer, format="svg", metadata={"Date": None}, transparent=True)
-    text = buffer.getvalue()
-    text = text[text.index("<svg") :].strip()
-    text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
-    text = _scoped_ids(text, name)
-    for colour, variable in COLOURS.items():
-        text = text.replace(colour, f"var(--{variable}, {colour})")
-    text = text.replace("'DejaVu Sans'", "inherit")
-    head, _, body = text.partition(">")
-    head = re.sub(r' (width|height)="[^"]*"', "", head)
-    return f'{head} role="img" aria-label="{escape(description, quote=True)}">{body}'
-
-
-def _scoped_ids(text: str, name: str) -> str:
-    """Ids that are referred to get `name` in front; the others go."""
-    used = set(re.findall(r'(?:href="#|url\(#)([\w.-]+)', text))
-    text = re.sub(
-        r' id="([\w.-]+)"',
-        lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "",
-        text,
-    )
-    return re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)
 
 
 def save_png(figure: "Figure", path: Path) -> None:
@@ -300,6 +293,14 @@ def _draw(
     return ends
 
 
+def _readings(columns: Mapping[str, np.ndarray]) -> list[Reading]:
+    """As measured, not as smoothed."""
+    return [
+        Reading(label, COLOURS[colour], y)
+        for colour, (label, y) in zip(SERIES, columns.items(), strict=False)
+    ]
+
+
 def _show_steps(axes: "Axes", metrics: Sequence[Row]) -> None:
     """All steps of the run, those in which the critic learned alone shaded."""
     steps = _column(metrics, "step")
@@ -344,10 +345,10 @@ def _name_axes(axes: "Axes", x: str, y: str, above: int = 8) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
 
 
-def _use_prefixes(axes: "Axes") -> None:
+def _use_prefixes(axes: "Axes", num_ticks: int) -> None:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=num_ticks))
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
 
 

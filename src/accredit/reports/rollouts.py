@@ -1,4 +1,4 @@
-"""A step's record as rows for `rollouts/`: everything that `accredit inspect` shows.
+"""A step's record as rows for `rollouts/`: all that `accredit show` and pages show.
 
 One row a rollout, per-token lists aligned with `token_ids` (`values` has one more):
   step group sample problem_id split answer prompt completion tokens
@@ -31,6 +31,7 @@ from torch import Tensor
 
 from accredit.records import Record
 from accredit.reports.critic_metrics import known_outcomes
+from accredit.reports.run_directory import RunDirectory
 
 LARGEST = 1e300
 """Beyond it charts and means overflow; NaN is not below it either."""
@@ -105,6 +106,11 @@ NUMBERS = ("reward", "endpoint_value", "prefix_value", "share_f", "num_replayed"
 COLUMNS = ("sampled", "values", "advantages", "sampling_logprobs")
 OPEN_COLUMNS = ("logprobs", "value_targets", "ratios", "accepted")
 """May be null."""
+
+
+def sound_rollouts(run: RunDirectory, step: int) -> Iterator[dict[str, Any]]:
+    """The rows of a kept step that can be shown."""
+    return filter(is_sound, run.rollouts(step))
 
 
 def is_sound(row: dict[str, Any]) -> bool:

@@ -1,168 +1,146 @@
-"""Sample rollouts for a page: which to show, and what each token was worth.
+"""Rollouts for a person: which to show, what is said of them, and their tokens.
 
-Two numbers a token: its advantage, which the policy was paid, and its credit, V before
-the next token minus V before it, with the outcome after the last. The second exists
-only where a critic valued the rollout.
-
-Completions are untrusted: their text is made printable here and escaped by the
-template.
+Completions are untrusted: their text is made printable here; whoever shows it escapes
+it for where it is shown.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from accredit.randomness import generator
+from accredit.reports.quantities import (
+    Column,
+    carries_credit,
+    columns_of,
+    is_stopped,
+    mean_paid,
+)
 from accredit.reports.summary import decimal, signed
-from accredit.text import without_lone_surrogates
-from accredit.types import StopReason
+from accredit.text import printable
 
-MOST_TOKENS = 1200
-"""Of one completion on the page; the rollout file keeps all."""
+MOST_TOKENS = 4096
+"""Of one completion that is shown; the rollout file keeps all."""
 MOST_REPLAYED = 200
 """Of a replayed prefix in front of what was sampled: its end."""
-HIDDEN = {i: 0x2400 + i for i in range(0x20) if chr(i) not in "\n\t"}
-HIDDEN |= dict.fromkeys([*range(0x7F, 0xA0), *range(0x202A, 0x202F)], 0xFFFD)
-HIDDEN |= dict.fromkeys([*range(0x2066, 0x206A), 0x200E, 0x200F], 0xFFFD)
-"""Control characters and direction overrides, which could hide or reorder text."""
+SAMPLED, GIVEN, REPLAYED, REFUSED = "s", "g", "r", "m"
+"""Kinds of tokens: sampled, an observation, a replayed prefix's, sampled but masked."""
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class TokenView:
-    """One token as the page shows it."""
-
-    text: str
-    kind: str
-    """up, down or none by the sign of its advantage; given where not sampled, replayed
-    where it belongs to the prefix of another rollout."""
-    strength: float
-    """Of the background, 0 to 1."""
-    note: str
-    """What hovering shows."""
-    credit_kind: str = "none"
-    """gain, loss or none by the sign of its credit."""
-    credit_strength: float = 0.0
-    """Of the background where tokens are coloured by credit, 0 to 1."""
-
-
-@dataclass(frozen=True)
 class Sample:
-    """One rollout as the page shows it."""
+    """One rollout as it is shown."""
 
-    title: str
+    index: int
+    """Of its row in the step's file, from 0."""
     facts: tuple[tuple[str, str], ...]
     prompt: str
-    tokens: tuple[TokenView, ...]
+    pieces: tuple[str, ...]
+    """Text of each token that is shown."""
+    kinds: str
+    """One letter a token."""
+    borders: tuple[int, ...]
+    """Tokens in front of which a chunk begins; their number where it ends there."""
+    columns: Mapping[str, Column]
+    """Of `quantities`, a number for each token shown that was sampled."""
+    first: int
+    """Tokens of a replayed prefix left out at the front."""
     num_hidden: int
     """Tokens left out at the end."""
 
+    @property
+    def text(self) -> str:
+        """What is shown of the completion."""
+        return "".join(self.pieces)
 
-def chosen_rollouts(rows: Iterable[Row], seed: int) -> dict[str, Row]:
-    """Best, worst and a random other rollout of one step, read one row at a time."""
-    best: Row | None = None
-    worst: Row | None = None
-    drawn: Row | None = None
-    rng = generator(seed, "sample rollouts")
-    for count, row in enumerate(rows, start=1):
-        if row["reward"] is not None:
-            best = row if best is None or row["reward"] > best["reward"] else best
-            worst = row if worst is None or row["reward"] < worst["reward"] else worst
-        drawn = row if rng.random() * count < 1.0 else drawn
-    chosen = {"Best": best, "Worst": worst, "Random": drawn}
-    shown: dict[str, Row] = {}
-    for title, row in chosen.items():
-        if row is not None and all(row is not other for other in shown.values()):
-            shown[title] = row
+
+def chosen_rollouts(rows: Iterable[Row], seed: int) -> dict[str, tuple[int, Row]]:
+    """Best, worst and a random other rollout of one step, read one row at a time.
+
+    Those that the policy was paid for come first: the others teach nothing.
+    """
+    paid, others = _Choice(seed), _Choice(seed)
+    for index, row in enumerate(rows):
+        (paid if carries_credit(row) else others).offer(index, row)
+    shown: dict[str, tuple[int, Row]] = {}
+    for title in ("Best", "Worst", "Random"):
+        found = paid.kept.get(title) or others.kept.get(title)
+        if found is not None and all(found[0] != other for other, _ in shown.values()):
+            shown[title] = found
     return shown
 
 
-def advantage_scale(rows: Iterable[Row]) -> float:
-    """|advantage| drawn in full colour: exceeded by two of a hundred tokens."""
-    return _full_colour((row, row["advantages"]) for row in rows)
+class _Choice:
+    """The best, the worst and a random one of the rows that it is offered."""
+
+    def __init__(self, seed: int) -> None:
+        self.kept: dict[str, tuple[int, Row]] = {}
+        self._count = 0
+        self._rng = generator(seed, "sample rollouts")
+
+    def offer(self, index: int, row: Row) -> None:
+        self._count += 1
+        if row["reward"] is not None:
+            best, worst = self.kept.get("Best"), self.kept.get("Worst")
+            if best is None or row["reward"] > best[1]["reward"]:
+                self.kept["Best"] = (index, row)
+            if worst is None or row["reward"] < worst[1]["reward"]:
+                self.kept["Worst"] = (index, row)
+        if self._rng.random() * self._count < 1.0:
+            self.kept["Random"] = (index, row)
 
 
-def credit_scale(rows: Iterable[Row]) -> float | None:
-    """|credit| drawn in full colour; None where no critic valued a rollout."""
-    columns = [(row, step_credits(row)) for row in rows]
-    known = [(row, credits) for row, credits in columns if credits is not None]
-    return _full_colour(known) if known else None
-
-
-def advantage_unit(rows: Iterable[Row]) -> str:
-    """The one unit of all rows, where they have one that the reward does not set."""
-    units = {row.get("advantage_unit", "reward") for row in rows}
-    return units.pop() if len(units) == 1 else "reward"
-
-
-def step_credits(row: Row) -> list[float] | None:
-    """V before the next sampled token, or the outcome, minus V before each.
-
-    0 at tokens that were not sampled, and at the last one where nothing was verified,
-    nor valued where it was stopped. None where no critic valued the rollout.
-    """
-    if not row.get("share_f") and row.get("prefix_value") is None:
-        return None
-    values = [value or 0.0 for value in row["values"]]
-    sampled = [t for t, chosen in enumerate(row["sampled"]) if chosen]
-    credits = [0.0] * len(row["sampled"])
-    for t, following in pairwise(sampled):
-        credits[t] = values[following] - values[t]
-    if sampled and _has_outcome(row):
-        credits[sampled[-1]] = row["shaped_reward"] - values[sampled[-1]]
-    return credits
-
-
-def sample_view(
-    title: str, row: Row, scale: float, scale_of_credit: float | None = None
-) -> Sample:
-    """One row of a rollout file, ready for the template.
-
-    Args:
-        scale: |advantage| in full colour.
-        scale_of_credit: |credit| in full colour; None colours nothing by it.
-    """
-    credits = step_credits(row)
-    num_replayed = row.get("num_replayed", 0)
-    start = row["num_prompt_tokens"] + max(0, num_replayed - MOST_REPLAYED)
+def sample(index: int, row: Row) -> Sample:
+    """One row of a rollout file, ready to be shown."""
+    num_prompt, num_replayed = row["num_prompt_tokens"], row.get("num_replayed", 0)
+    start = num_prompt + max(0, num_replayed - MOST_REPLAYED)
     end = min(len(row["tokens"]), start + MOST_TOKENS)
-    shown = "" if num_replayed <= MOST_REPLAYED else f", the last {MOST_REPLAYED} shown"
-    facts = [
-        ("problem", str(row["problem_id"])),
-        ("reward", _worth(row)),
-        ("verdict", "" if _is_stopped(row) else row["reason"]),
-        ("stopped by", "a chunk border" if _is_stopped(row) else row["stop_reason"]),
-        ("replayed tokens", f"{num_replayed}{shown}" if num_replayed else ""),
-        ("tokens", str(sum(row["sampled"]))),
-    ]
+    pieces = aligned_pieces(row["tokens"][num_prompt:], row["completion"])
+    num_before = sum(map(bool, row["sampled"][:start]))
+    num_shown = sum(map(bool, row["sampled"][start:end]))
     return Sample(
-        title=f"{title} of step {row['step']}",
-        facts=tuple((name, printable(fact)) for name, fact in facts if fact),
-        prompt=printable(row["prompt"]),
-        tokens=tuple(
-            _token_view(row, t, scale, credits, scale_of_credit)
-            for t in range(start, end)
+        index=index,
+        facts=facts_of(row),
+        prompt=printable(row["prompt"], keep_layout=True),
+        pieces=tuple(
+            printable(piece, keep_layout=True)
+            for piece in pieces[start - num_prompt : end - num_prompt]
         ),
+        kinds=_kinds(row, start, end),
+        borders=tuple(t - start for t in _borders(row) if start <= t <= end),
+        columns={
+            key: column[num_before : num_before + num_shown]
+            for key, column in columns_of(row).items()
+        },
+        first=start - num_prompt,
         num_hidden=len(row["tokens"]) - end,
     )
 
 
-def _is_stopped(row: Row) -> bool:
-    return row["stop_reason"] == StopReason.CHUNK
+def facts_of(row: Row) -> tuple[tuple[str, str], ...]:
+    """What is said of a rollout in words, empty parts left out."""
+    num_replayed, paid = row.get("num_replayed", 0), mean_paid(row)
+    shown = "" if num_replayed <= MOST_REPLAYED else f", the last {MOST_REPLAYED} shown"
+    unit = row.get("advantage_unit", "reward")
+    facts = [
+        ("problem", str(row["problem_id"])),
+        ("answer", str(row.get("answer") or "")),
+        ("reward", worth(row)),
+        ("verdict", "" if is_stopped(row) else str(row["reason"] or "")),
+        ("stopped by", "a chunk border" if is_stopped(row) else row["stop_reason"]),
+        ("replayed tokens", f"{num_replayed}{shown}" if num_replayed else ""),
+        ("tokens", str(sum(map(bool, row["sampled"])))),
+        ("mean advantage", "" if paid is None else signed(paid)),
+        ("in", "nats" if unit == "nats" else ""),
+    ]
+    return tuple((name, printable(fact)) for name, fact in facts if fact)
 
 
-def _has_outcome(row: Row) -> bool:
-    """Whether what followed is known: judged, or said by the critic at a border."""
-    return row["reward"] is not None or row.get("endpoint_value") is not None
-
-
-def _worth(row: Row) -> str:
+def worth(row: Row) -> str:
     """Its reward, or what stands in for one where it was stopped on purpose."""
-    if not _is_stopped(row):
+    if not is_stopped(row):
         return "not verified" if row["reward"] is None else decimal(row["reward"], 2)
     value = row.get("endpoint_value")
     if value is None:
@@ -170,75 +148,57 @@ def _worth(row: Row) -> str:
     return f"stopped, valued {decimal(value, 2)}"
 
 
-def printable(text: str) -> str:
-    """Text without anything that hides, reorders or breaks a page."""
-    return without_lone_surrogates(text).translate(HIDDEN)
+def aligned_pieces(pieces: Sequence[str], completion: str) -> list[str]:
+    """Each token's own part of the text, where decoding it alone said something else.
+
+    A token by itself loses the space in front of it with some tokenizers, and with
+    others is a part of a character; the first token of such a character gets it whole.
+    """
+    aligned: list[str] = []
+    broken: list[int] = []
+    position = 0
+    for piece in pieces:
+        if "\ufffd" in piece:
+            broken.append(len(aligned))
+            aligned.append("")
+            continue
+        at = completion.find(piece, position)
+        between = completion[position : max(at, 0)]
+        if at < 0 or (between.strip() and not broken):
+            return list(pieces)
+        if broken:
+            aligned[broken[0]], between, broken = between, "", []
+        aligned.append(between + piece)
+        position = at + len(piece)
+    if broken:
+        aligned[broken[0]], position = completion[position:], len(completion)
+    return aligned if position == len(completion) else list(pieces)
 
 
-def _full_colour(columns: Iterable[tuple[Row, Sequence[float | None]]]) -> float:
-    sizes = [
-        abs(amount)
-        for row, column in columns
-        for amount, sampled in zip(column, row["sampled"], strict=True)
-        if sampled and amount is not None
-    ]
-    return max(float(np.quantile(sizes, 0.98)), 1e-9) if sizes else 1.0
+def _kinds(row: Row, start: int, end: int) -> str:
+    sampling = row["num_prompt_tokens"] + row.get("num_replayed", 0)
+    accepted = row.get("accepted")
+    kinds = []
+    for t in range(start, end):
+        if t < sampling:
+            kinds.append(REPLAYED)
+        elif not row["sampled"][t]:
+            kinds.append(GIVEN)
+        else:
+            is_refused = accepted is not None and not accepted[t]
+            kinds.append(REFUSED if is_refused else SAMPLED)
+    return "".join(kinds)
 
 
-def _token_view(
-    row: Row,
-    t: int,
-    scale: float,
-    credits: Sequence[float] | None,
-    scale_of_credit: float | None,
-) -> TokenView:
-    text = printable(row["tokens"][t]).replace("\n", "↵\n")
-    if t < row["num_prompt_tokens"] + row.get("num_replayed", 0):
-        note = "replayed prefix: conditioning, nobody learns from it"
-        return TokenView(text, "replayed", 0.0, note)
-    if not row["sampled"][t]:
-        return TokenView(text, "given", 0.0, "observation: not chosen by the policy")
-    paid = row["advantages"][t] or 0.0
-    kind = "up" if paid > 0 else "down" if paid < 0 else "none"
-    strength = min(abs(paid) / scale, 1.0)
-    note = _note(row, t, paid, None if credits is None else credits[t])
-    if credits is None or scale_of_credit is None:
-        return TokenView(text, kind, strength, note)
-    gained = "gain" if credits[t] > 0 else "loss" if credits[t] < 0 else "none"
-    depth = min(abs(credits[t]) / scale_of_credit, 1.0)
-    return TokenView(text, kind, strength, note, gained, depth)
-
-
-def _note(row: Row, t: int, paid: float, credit: float | None) -> str:
-    unit = row.get("advantage_unit", "reward")
-    lines = [f"advantage {signed(paid)}" + (f" {unit}" if unit != "reward" else "")]
-    before = row["values"][t]
-    if credit is not None:
-        last = not any(row["sampled"][t + 1 :])
-        ending = "value" if _is_stopped(row) else "outcome"
-        then = (
-            f", then {ending} {decimal(row['shaped_reward'])}"
-            if last and _has_outcome(row)
-            else f", {decimal((before or 0.0) + credit)} after"
-        )
-        lines.append(
-            f"credit {signed(credit)}: value {decimal(before)} before it{then}"
-        )
-    elif any(row["values"]):
-        lines.append(f"baseline {decimal(before)}")
-    target, ratio = (_entry(row.get(key), t) for key in ("value_targets", "ratios"))
-    if target is not None:
-        lines.append(f"value target {decimal(target)}")
-    if ratio is not None:
-        refused = "" if _entry(row.get("accepted"), t) else ", not accepted"
-        lines.append(f"ratio {decimal(ratio)} of new policy to old{refused}")
-    logprob = _entry(row["logprobs"], t)
-    logprob = _entry(row["sampling_logprobs"], t) if logprob is None else logprob
-    if logprob is not None:
-        chance = decimal(float(np.exp(min(logprob, 0.0))), 2)
-        lines.append(f"log-prob {decimal(logprob)} (probability {chance})")
-    return "\n".join([*lines, f"token {t - row['num_prompt_tokens'] + 1}"])
-
-
-def _entry(column: Sequence[float | int] | None, t: int) -> float | int | None:
-    return None if column is None else column[t]
+def _borders(row: Row) -> list[int]:
+    """Where chunks begin, and the end where the last one was stopped at a border."""
+    sampling, length = row["num_prompt_tokens"], len(row["tokens"])
+    borders = []
+    if row.get("num_replayed"):
+        sampling += row["num_replayed"]
+        borders.append(sampling)
+    if row.get("border_reached"):
+        values = row["values"]
+        changed = (t for t in range(sampling + 1, length) if values[t] != values[t - 1])
+        borders += list(changed)[:1]
+    return [*borders, length] if is_stopped(row) else borders
