@@ -10,6 +10,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "cases.md"
 IDS = [f"P{n:02}" for n in range(1, 21)] + [f"B{n:03}" for n in range(1, 185)]
+SECTIONS = {"A": 9, "B": 6, "C": 7, "D": 7, "E": 11}
+"""Sections of the report of new users, and their items."""
+IDS += [f"S-{name}{n}" for name, count in SECTIONS.items() for n in range(1, count + 1)]
+IDS += ["S-FUZZ"]
 REASON = re.compile(r"not applicable because \w.{9,}")
 NODE = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 

@@ -150,7 +150,7 @@ def described_keys() -> dict[str, str]:
             if field.description:
                 text = " ".join(field.description.split())
                 found[f"{model.__name__}.{key}"] = text
-    tree = ast.parse((ROOT / "src/accredit/cli.py").read_text("utf-8"))
+    tree = ast.parse((ROOT / "src/accredit/command/words.py").read_text("utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             for one, other in pairwise(node.body):

@@ -20,6 +20,7 @@ READERS = {
         "resumed_keys.py",
         "critics",
         "calibrating.py",
+        "reports",
         "opening.py",
     },
     "num_policy_updates": {"config.py", "assembly.py", "opening.py", "session.py"},

@@ -190,7 +190,7 @@ def wrapped(function: Callable) -> Callable:
         {"loss": my_loss},
         wrapped(my_loss),
         replace(grpo(small_config(Path()).algorithm), credit=my_loss),
-        replace(grpo(small_config(Path()).algorithm), draw=partial(my_loss, 3)),
+        replace(grpo(small_config(Path()).algorithm), draw_groups=partial(my_loss, 3)),
     ],
 )
 def test_code_that_is_not_the_librarys_is_seen(part):

@@ -332,6 +332,7 @@ class KnownLearner:
     reference: Tensor
     version: int = 0
     num_consecutive_skips: int = 0
+    num_updates: int = 0
     model: Any = None
     advantages: list[Tensor] = field(default_factory=list)
     entropy: float = 0.0

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from accredit.algorithms.replayed import passing_completions, stored_rollouts
 
 from accredit.algorithms.dapo import is_informative
+from accredit.algorithms.replay.routes import passing_completions, stored_rollouts
 from accredit.collate import collate
 from accredit.reports.metrics import step_metrics
 from worlds import (

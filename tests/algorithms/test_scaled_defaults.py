@@ -4,8 +4,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from accredit.algorithms.replayed import refilled
 
+from accredit.algorithms.replay.routes import draw_refill
 from accredit.config import load_recipe, recipe_from
 from accredit.records import State
 from worlds import prompts, small_world
@@ -68,7 +68,7 @@ def test_what_a_recipe_says_is_taken(keys, expected):
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_a_refill_draws_as_many_as_a_step_has(name, count):
     config = options(name, prompts_per_step=count)
-    found = refilled(config, State(), small_world(num_prompts=len(prompts(6))))
+    found = draw_refill(config, State(), small_world(num_prompts=len(prompts(6))))
     assert (found.num_drawn, len(found.groups)) == (count, count)
 
 

@@ -22,7 +22,7 @@ Build = Callable[..., Learner]
 
 def step_of(actor: Learner) -> None:
     batch = ragged_batch(0)
-    actor.update_policy(batch, ragged_advantages(batch), GRPO, 0)
+    actor.begin(batch, ragged_advantages(batch), GRPO, 0).run()
 
 
 @pytest.mark.parametrize(

@@ -265,11 +265,11 @@ def test_one_row_with_a_huge_ratio_does_not_cost_the_step(
     batch = ragged_batch(0)
     far = torch.where(batch.sampled, batch.sampling_logprobs, 0.0)
     far[0] -= 500.0 * batch.sampled[0]
-    batch = replace(batch, sampling_logprobs=far, verified=batch.verified | True)
+    batch = replace(batch, sampling_logprobs=far, verified=batch.sampled.any(1))
     actor = learner()
     before = weights_of(actor)
     objective = Objective(sequence_clipped_surrogate, token_mean, old_from_engine=True)
-    update = actor.update_policy(batch, ragged_advantages(batch), objective, 0)
+    update = actor.begin(batch, ragged_advantages(batch), objective, 0).run()
     assert update.num_skipped == 0
     assert math.isfinite(update.losses[0])
     assert not same(before, weights_of(actor))

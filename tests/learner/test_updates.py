@@ -309,7 +309,7 @@ def test_who_watches_is_told_of_every_micro_batch(learner: Callable[..., Learner
     watched.watch = lambda *numbers: told.append(numbers)
     objective = replace(GRPO, num_minibatches=2)
     for one in (watched, plain):
-        one.update_policy(batch, ragged_advantages(batch), objective, 0)
+        one.begin(batch, ragged_advantages(batch), objective, 0).run()
     assert all(
         torch.equal(weight, weights_of(plain)[name])
         for name, weight in weights_of(watched).items()

@@ -359,8 +359,7 @@ class PromptedCritic:
         """Loss and FLOPs of all rows; their gradient is added to the weights'."""
         device = self.model.device
         lengths = [len(row.context) + len(row.answer) for row in lesson.rows]
-        total = torch.zeros((), device=device)
-        was_training = self.model.training
+        total, was_training = torch.zeros((), device=device), self.model.training
         # Gradient checkpointing happens in training mode only.
         self.model.train()
         for chosen in micro_batches(lengths, self._scorer.micro_batch_tokens):

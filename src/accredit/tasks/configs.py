@@ -30,9 +30,9 @@ class ReadConfig(BaseTaskConfig):
     """What tasks have whose completions may hold special tokens that mean something."""
 
     reward_reads: Reads = "sampled"
-    """What a reward sees of a completion: `sampled` is all but the tokens that end or
-    pad it, `clean` is without any token that the tokenizer calls special, which may be
-    `<think>` or `<answer>`."""
+    """Selects what a reward sees of a completion: `sampled` is all but the tokens that
+    end or pad it, `clean` is without any token that the tokenizer calls special, which
+    may be `<think>` or `<answer>`."""
 
     @property
     def reads(self) -> Reads:
