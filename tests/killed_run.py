@@ -12,6 +12,7 @@ from accredit.config import load_recipe
 from accredit.critics.value_head import ValueHeadCritic
 from accredit.engines.transformers_engine import TransformersEngine
 from accredit.learner.learner import Learner
+from accredit.learner.policy_update import PolicyUpdateSteps
 from accredit.session import start_training
 
 
@@ -35,7 +36,7 @@ if __name__ == "__main__":
         # One evaluation precedes the first step.
         die_in(TransformersEngine, "generate", step + 1)
     elif place == "update":
-        die_in(Learner, "_descend", step)
+        die_in(PolicyUpdateSteps, "descend", step)
     elif place == "critic":
         die_in(ValueHeadCritic, "_step", step)
     else:

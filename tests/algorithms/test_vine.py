@@ -122,8 +122,8 @@ def test_siblings_are_asked_for_their_prompt_together():
 
 @pytest.mark.parametrize(("budget", "expected"), [(1, 1), (6, 2), (300, 60)])
 def test_a_fifth_of_the_budget_is_a_chunk_where_none_is_given(budget, expected):
-    assert built(budget).step.keywords["critic"].chunk_length == expected
-    own = built(budget, chunk_length=4).step.keywords["critic"]
+    assert built(budget).critic.chunk_length == expected
+    own = built(budget, chunk_length=4).critic
     assert (own.chunk_length, own.num_continuations) == (4, 9)
 
 

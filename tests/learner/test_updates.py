@@ -141,7 +141,7 @@ def test_gradients_are_taken_in_training_mode_and_all_else_in_evaluation_mode(
     """Case B075, the model's flag as each forward sees it."""
     actor = learner()
     # Past the first updates, so that the model is not probed among the forwards.
-    actor.version = 100
+    actor._counters.num_updates = 100
     modes: list[tuple[bool, bool]] = []
     actor.model.model.register_forward_pre_hook(
         lambda module, _: modes.append((module.training, torch.is_grad_enabled()))
@@ -168,7 +168,7 @@ def test_gradient_checkpointing_recomputes_and_changes_no_gradient(
     for index, checkpointing in enumerate((False, True)):
         actor = learner(gradient_checkpointing=checkpointing)
         # Past the first updates, so that the model is not probed among the forwards.
-        actor.version = 100
+        actor._counters.num_updates = 100
 
         def count(*_: object, index: int = index) -> None:
             calls[index] += 1
