@@ -14,6 +14,9 @@ import math
 import pytest
 import torch
 
+from accredit.algorithms.reinforce_pp import ReinforcePP
+from accredit.credit import batch_whitened_credit
+from accredit.critics.group import ZeroBaseline
 from accredit.types import Batch
 from worlds import algorithm, small_world
 
@@ -106,6 +109,9 @@ def built(name, **keys):
 
 
 def dealt(chosen, batch, world):
+    if isinstance(chosen, ReinforcePP):
+        values = ZeroBaseline().values(batch, batch.rewards)
+        return batch_whitened_credit(batch, batch.rewards, values)
     rewards = chosen.shape_rewards(batch, world).rewards
     return chosen.credit(batch, rewards, chosen.critic.values(batch, rewards))
 

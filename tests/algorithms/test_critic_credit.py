@@ -140,7 +140,7 @@ def test_a_target_is_the_rule_of_its_name_and_knobs(target, rule):
     given = (ratios, torch.tensor([1.0, 0.0, 0.6]), values, torch.ones(3, 5) > 0)
     plain = target["target"] == "plain"
     keys = target if plain else target | {"accept_low": 0.6, "accept_high": 1.4}
-    align = chosen("pact", **keys).step.keywords["align"]
+    align = chosen("pact", **keys).align
     found, expected = align.rule(*given), rule(*given)
     torch.testing.assert_close(found.targets, expected.targets)
     torch.testing.assert_close(found.weights, expected.weights)
@@ -151,13 +151,13 @@ def test_a_target_is_the_rule_of_its_name_and_knobs(target, rule):
 def test_the_shuffled_control_teaches_the_same_ratios_at_other_tokens():
     world = small_world(lambda text: 0.9)
     shuffled = chosen("pact", world, target="shuffled")
-    align, seeds = shuffled.step.keywords["align"], []
+    align, seeds = shuffled.align, []
 
     def noted(batch, change, seed):
         seeds.append(seed)
         return align.disturb(batch, change, seed)
 
-    shuffled.step.keywords["align"] = replace(align, disturb=noted)
+    shuffled = replace(shuffled, align=replace(align, disturb=noted))
     _, records = steps(shuffled, world, 2)
     assert len(set(seeds)) == 2
     for record in records:

@@ -194,7 +194,7 @@ def test_a_state_that_cannot_be_saved_fails_before_anything_is_written(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(ValueError, match="must hold JSON values"):
-        save_checkpoint(tmp_path, 1, writer("a"), State(counters={"a": math.nan}))
+        save_checkpoint(tmp_path, 1, writer("a"), State(cost=Cost(math.nan)))
     assert names(tmp_path) == []
 
 
