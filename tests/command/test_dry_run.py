@@ -59,7 +59,7 @@ def test_a_dry_run_prints_the_recipe_and_makes_nothing(accredit, mine, tmp_path)
     code, printed, told = accredit("train", mine, "--dry-run")
     assert code == DONE
     assert json.loads(printed) == load_recipe(mine).model_dump(mode="json")
-    assert told.startswith("plan: grpo, 100 steps of 16 prompts x 8 rollouts")
+    assert told.startswith("plan: grpo, 100 steps of 8 prompts x 8 rollouts")
     assert sorted(tmp_path.iterdir()) == before
 
 
