@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accredit.critics.readiness import Gate, GateState, Track, Visit
@@ -333,6 +333,7 @@ def test_the_paper_gate_is_monotone_and_its_window_is_of_the_last_steps(
     assert {name for name in NAMES if state.ready(name)} <= banked & spoken
 
 
+@settings(deadline=None)
 @given(STEPS, st.sampled_from(["last_visit", "pooled"]))
 def test_a_revocable_gate_says_who_lost_trust_and_json_keeps_it_all(steps, rule):
     gate = Gate(rule=rule, window=1, tau_local=0.3, revocable=True, tau_global=0.9)
