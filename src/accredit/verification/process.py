@@ -134,6 +134,8 @@ class Worker:
         variables = os.environ if task.environment is None else task.environment
         fixed = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
         self._lock = threading.Lock()
+        # Reentrant, because a collected pool may close in the middle of its own call.
+        self._in_use = threading.RLock()
         self._alive = True
         self._form = task.form
         """Until it says what was granted, the one that was wanted."""
@@ -180,8 +182,9 @@ class Worker:
             "memory_bytes": task.memory_bytes,
         }
         try:
-            ticket, deadline = self._sent(setup, task.start_timeout_s)
-            reply = self._reply(ticket, deadline)
+            with self._in_use:
+                ticket, deadline = self._sent(setup, task.start_timeout_s)
+                reply = self._reply(ticket, deadline)
         except TimeoutError as error:
             raise StartError("timeout", f"{task.start_timeout_s:g} s") from error
         except (OSError, EOFError, ValueError) as error:
@@ -197,9 +200,10 @@ class Worker:
         milestone = ""
         try:
             request = {"arguments": list(arguments), "timeout_s": timeout_s}
-            ticket, deadline = self._sent(request, timeout_s)
-            while "milestone" in (reply := self._reply(ticket, deadline)):
-                milestone = str(reply["milestone"])
+            with self._in_use:
+                ticket, deadline = self._sent(request, timeout_s)
+                while "milestone" in (reply := self._reply(ticket, deadline)):
+                    milestone = str(reply["milestone"])
         except TimeoutError:
             detail = f"longer than {timeout_s:g} s"
             return Outcome(None, Failure.TIMEOUT, detail, milestone)
@@ -274,8 +278,13 @@ class Worker:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
                 self._process.wait()
-            self._connection.close()
-            self._output.close()
+            # A descriptor closed under a thread that waits for it never wakes the
+            # thread: it is shut down, and closed when the thread is through.
+            with contextlib.suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
+            with self._in_use:
+                self._connection.close()
+                self._output.close()
 
 
 def import_path(wanted: Sequence[str] | None) -> list[str]:
