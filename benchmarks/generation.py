@@ -27,8 +27,8 @@ import transformers
 from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
 from accredit.engines.completion_mask import completion_mask
-from accredit.engines.models import load_model, quiet_transformers
-from accredit.engines.transformers_engine import TransformersEngine
+from accredit.engines.local.engine import TransformersEngine
+from accredit.models.loading import load_model, quiet_transformers
 from accredit.types import Request, Sampling
 
 RESULTS = Path(__file__).parent / "results" / "generation.json"

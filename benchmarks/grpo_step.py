@@ -39,14 +39,14 @@ from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
 from accredit.algorithms.build import Supplies, build_algorithm
-from accredit.assembly import build_learner
-from accredit.config import recipe_from
-from accredit.engines.transformers_engine import TransformersEngine
+from accredit.engines.local.engine import TransformersEngine
 from accredit.environments.single_turn import SingleTurn
 from accredit.functional.flops import ModelShape
 from accredit.loops.synchronous import advance
+from accredit.recipe.config import recipe_from
 from accredit.records import State
-from accredit.reports.metrics import step_metrics
+from accredit.reports.metrics.step import step_metrics
+from accredit.runs.assembly import build_learner
 from accredit.tasks.rendering import decoder, render_all
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import Message, Problem, Rollout, Sampling, Verdict

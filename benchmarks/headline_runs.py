@@ -21,11 +21,11 @@ from headline_configs import (
 )
 
 from accredit.algorithms.replay_configs import PrefixGRPOConfig
-from accredit.assembly import Assembly, assemble
-from accredit.config import RunConfig, recipe_from
 from accredit.loops.synchronous import advance, first_state
+from accredit.recipe.config import RunConfig, recipe_from
 from accredit.records import Record, State
-from accredit.session import evaluate
+from accredit.runs.assembly import Assembly, assemble
+from accredit.runs.session import evaluate
 from accredit.world import rollout_cost
 
 

@@ -21,14 +21,14 @@ import torch
 from common import write_result
 from rich.console import Console
 
-from accredit.assembly import assemble
-from accredit.config import recipe_from
 from accredit.loops.synchronous import Plan, first_state, train
+from accredit.recipe.config import recipe_from
 from accredit.records import Record, State
 from accredit.reports.environment import environment
 from accredit.reports.progress import TrainingProgress
-from accredit.reports.run_directory import RunDirectory
-from accredit.session import Session
+from accredit.runs.assembly import assemble
+from accredit.runs.session import Session
+from accredit.storage.run_directory import RunDirectory
 
 FIRST = 10
 """Step from which memory must be flat."""

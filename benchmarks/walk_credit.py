@@ -31,13 +31,13 @@ from intervals import in_words, spread
 from torch import Tensor
 from walk_model import WalkWorld, packaged_world
 
-from accredit.assembly import Assembly, assemble
-from accredit.config import recipe_from
 from accredit.credit import gae_credit, paid_at_truncation
-from accredit.engines.models import quiet_transformers
 from accredit.functional import calibration
 from accredit.loops.synchronous import advance, first_state
+from accredit.models.loading import quiet_transformers
+from accredit.recipe.config import recipe_from
 from accredit.records import Record, State
+from accredit.runs.assembly import Assembly, assemble
 from accredit.tasks.walk import ACTIONS, NUM_MOVES
 from accredit.types import Batch
 

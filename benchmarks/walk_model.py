@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from accredit.collate import collate
+from accredit.batches.collate import collate
 from accredit.critics.build import build_critic
 from accredit.critics.configs import ValueHeadConfig
-from accredit.critics.value_head import ValueHeadCritic
-from accredit.engines.models import PACKAGED, Pretrained, load_model
-from accredit.engines.transformers_engine import TransformersEngine
+from accredit.critics.value_head.critic import ValueHeadCritic
+from accredit.engines.local.engine import TransformersEngine
 from accredit.environments.single_turn import SingleTurn
 from accredit.learner.learner import Learner
 from accredit.learner.options import LearnerOptions
 from accredit.learner.schedules import Schedule
+from accredit.models.loading import PACKAGED, Pretrained, load_model
 from accredit.randomness import generator
 from accredit.records import ValueTargets
 from accredit.tasks import walk

@@ -35,7 +35,7 @@ def run_lab(folder: str) -> None:
         sys.dont_write_bytecode = True
         with open(Path(folder) / "found.json", "w") as sys.stdout:
             sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-            from accredit.cli import main
+            from accredit.command.cli import main
 
             main(WORDS)
     except SystemExit as ended:

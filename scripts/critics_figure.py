@@ -14,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from accredit.config import load_recipe
+from accredit.recipe.config import load_recipe
 from accredit.reports.environment import environment
 from accredit.reports.plots import INK, MUTED, SERIES, house_style, save_png
-from accredit.reports.run_directory import RunDirectory
-from accredit.session import start_training
+from accredit.runs.session import start_training
+from accredit.storage.run_directory import RunDirectory
 
 ROOT = Path(__file__).parent.parent
 RUNS = ROOT / "build" / "critics"

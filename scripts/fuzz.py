@@ -118,7 +118,7 @@ NO_NUMBERS: tuple[Any, ...] = (True, "3", " 3 ", "x", [], {}, [3], "1e-4", math.
 
 def recipes(draw: random.Random, base: Base) -> Case:
     """A recipe in a file."""
-    from accredit.config import load_recipe
+    from accredit.recipe.config import load_recipe
 
     choice = draw.choice(["value", "number", "unknown", "bytes", "layout", "kind"])
     content = json.loads(json.dumps(RECIPE))
@@ -128,7 +128,7 @@ def recipes(draw: random.Random, base: Base) -> Case:
         return load_recipe(path).model_dump(mode="json")
 
     def whole() -> object:
-        from accredit.config import recipe_from
+        from accredit.recipe.config import recipe_from
 
         return recipe_from(RECIPE, "whole").model_dump(mode="json")
 
@@ -165,7 +165,7 @@ def recipes(draw: random.Random, base: Base) -> Case:
 
 def overrides(draw: random.Random, base: Base) -> Case:
     """Words of the command line."""
-    from accredit.config import load_recipe
+    from accredit.recipe.config import load_recipe
 
     path = base.folder / "recipe.json"
     path.write_text(json.dumps(RECIPE))
@@ -264,7 +264,7 @@ CONFIG_REFUSED: dict[str, tuple[Any, ...]] = {
 
 def models(draw: random.Random, base: Base) -> Case:
     """A model directory."""
-    from accredit.engines.models import load_model
+    from accredit.models.loading import load_model
 
     folder = base.fresh(base.model)
 
@@ -339,7 +339,7 @@ def broken_weights(draw: random.Random, path: Path, call: Callable[[], object]) 
 
 def saved(draw: random.Random, base: Base) -> Case:
     """A checkpoint: broken bytes are never taken for whole ones."""
-    from accredit.learner.checkpoint import checkpoints, latest_checkpoint
+    from accredit.storage.checkpoint import checkpoints, latest_checkpoint
 
     folder = base.fresh(base.run)
     newest = checkpoints(folder / "checkpoints")[0]
@@ -571,7 +571,7 @@ def cleared(path: Path, call: Callable[[Path], object]) -> object:
 
 def command_of(words: list[str]) -> object:
     """What the command prints; its exit code, where it is not 0, as an error."""
-    from accredit.cli import main
+    from accredit.command.cli import main
 
     printed = io.StringIO()
     try:
@@ -585,7 +585,7 @@ def command_of(words: list[str]) -> object:
 
 def outcome(case: Case, folder: Path) -> Outcome:
     """Runs one case under the alarm."""
-    from accredit.cli import guarded
+    from accredit.command.cli import guarded
 
     told = io.StringIO()
     results: list[object] = []
@@ -654,8 +654,9 @@ def based(needs_run: bool) -> Iterator[Base]:
 
 def warm(model: Path) -> None:
     """Imports what takes its time, before the alarm counts it."""
-    from accredit.engines.models import load_model
-    from accredit.reports import calibration_sources, calibration_tables
+    from accredit.models.loading import load_model
+    from accredit.reports.calibration import sources as calibration_sources
+    from accredit.reports.calibration import tables as calibration_tables
 
     load_model(model, device="cpu")
     assert calibration_sources and calibration_tables

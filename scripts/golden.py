@@ -145,10 +145,10 @@ def sha256(paths: Sequence[Path]) -> str:
 
 def produced(name: str) -> dict[str, Any]:
     """What a case leaves behind: two checksums, and its metrics but times."""
-    from accredit.config import recipe_from
-    from accredit.learner.checkpoint import latest_checkpoint
-    from accredit.reports.metrics import is_timing
-    from accredit.session import start_training
+    from accredit.recipe.config import recipe_from
+    from accredit.reports.metrics.step import is_timing
+    from accredit.runs.session import start_training
+    from accredit.storage.checkpoint import latest_checkpoint
 
     with tempfile.TemporaryDirectory() as folder, quiet():
         recipe = recipe_from(content_of(name, Path(folder)), name)

@@ -2,9 +2,9 @@
 
     python scripts/make_docs.py
 
-Keys, types, defaults and ranges come from the models of `accredit.config`, boxes and
-deviations from the heads of the algorithms' files. `tests/test_docs.py` holds the pages
-and the code together.
+Keys, types, defaults and ranges come from the models of `accredit.recipe.config`,
+boxes and deviations from the heads of the algorithms' files. `tests/test_docs.py`
+holds the pages and the code together.
 """
 
 import ast
@@ -18,8 +18,8 @@ from pydantic import BaseModel
 
 from accredit.algorithms.replay_configs import AC2Config, GateConfig
 from accredit.command.keys import keys_of, sections_of, shown
-from accredit.config import RunConfig, choices_of, union_members
 from accredit.critics.configs import ValueHeadConfig
+from accredit.recipe.config import RunConfig, choices_of, union_members
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "accredit"

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from accredit.assembly import Assembly, assemble
-from accredit.config import recipe_from
 from accredit.functional.flops import ModelShape
+from accredit.recipe.config import recipe_from
+from accredit.runs.assembly import Assembly, assemble
 from accredit.tasks import chain, walk
 from accredit.tasks.walk import ACTIONS, WORLD
 from accredit.types import Group, Request, Sampling

@@ -13,19 +13,19 @@ import torch
 from torch import Tensor
 
 from accredit.algorithms.ac2.memory import AC2Memory
-from accredit.critics.readiness import GateState, Track
-from accredit.critics.references import ReferenceBank
-from accredit.environments.single_turn import SingleTurn
-from accredit.functional.flops import ModelShape
-from accredit.loops.synchronous import advance, first_state
-from accredit.records import Record, State
-from accredit.replay import (
+from accredit.batches.replay import (
     LessonBuffer,
     RolloutBuffer,
     StoredLesson,
     StoredRollout,
     packed,
 )
+from accredit.critics.readiness import GateState, Track
+from accredit.critics.references import ReferenceBank
+from accredit.environments.single_turn import SingleTurn
+from accredit.functional.flops import ModelShape
+from accredit.loops.synchronous import advance, first_state
+from accredit.records import Record, State
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import (
     Attempt,

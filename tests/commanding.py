@@ -2,7 +2,7 @@
 
 import pytest
 
-from accredit.cli import main
+from accredit.command.cli import main
 
 DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 130
 SHORT = ("--steps", "1", "--evaluation.max_problems", "2")

@@ -5,7 +5,7 @@ from functools import lru_cache, partial
 
 import pytest
 
-from accredit.config import RunConfig, union_members
+from accredit.recipe.config import RunConfig, union_members
 from worlds import (
     ALGORITHMS,
     REPLAYED,

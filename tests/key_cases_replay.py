@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from ac2_worlds import chosen, one_step, reads, remembering, spoken_world
-from accredit.config import recipe_from
 from accredit.critics.readiness import Track
-from accredit.overrides import RecipeError
+from accredit.recipe.config import recipe_from
+from accredit.recipe.overrides import RecipeError
 from tiny_models import tiny_qwen3
 from worlds import algorithm, small_policy, small_world, steps
 

@@ -14,14 +14,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from accredit.assembly import Assembly, assemble
-from accredit.engines.transformers_engine import TransformersEngine
-from accredit.learner.scorer import Scorer
+from accredit.engines.local.engine import TransformersEngine
 from accredit.loops.synchronous import advance, first_state
+from accredit.models.scorer import Scorer
 from accredit.records import Record
 from accredit.reports.evaluation import EvalResult
-from accredit.reports.run_directory import RunDirectory
-from accredit.session import TooManyInvalid, evaluate, start_training
+from accredit.runs.assembly import Assembly, assemble
+from accredit.runs.session import TooManyInvalid, evaluate, start_training
+from accredit.storage.run_directory import RunDirectory
 from runs import small_config
 from tiny_models import tiny_qwen3
 from worlds import LetterVerifier
@@ -53,8 +53,10 @@ class Bench:
         self.monkeypatch.setattr(
             "accredit.tasks.build.build_verifier", lambda config: LetterVerifier(reward)
         )
-        self.monkeypatch.setattr("accredit.run_folder.write_report", lambda run: None)
-        self.monkeypatch.setattr("accredit.session.environment", dict)
+        self.monkeypatch.setattr(
+            "accredit.runs.run_folder.write_report", lambda run: None
+        )
+        self.monkeypatch.setattr("accredit.runs.session.environment", dict)
         run, finished = start_training(small_config(self.folder, name=name, **changes))
         assert finished
         return run

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from accredit.config import recipe_from
+from accredit.recipe.config import recipe_from
 from accredit.tasks.build import Task, build_task
 from accredit.tasks.imo_bench import ANSWERBENCH_COLUMNS
 from accredit.tasks.problems import LoadedProblems

@@ -8,12 +8,12 @@ import signal
 import sys
 from pathlib import Path
 
-from accredit.config import load_recipe
-from accredit.critics.value_head import ValueHeadCritic
-from accredit.engines.transformers_engine import TransformersEngine
+from accredit.critics.value_head.critic import ValueHeadCritic
+from accredit.engines.local.engine import TransformersEngine
 from accredit.learner.learner import Learner
 from accredit.learner.policy_update import PolicyUpdateSteps
-from accredit.session import start_training
+from accredit.recipe.config import load_recipe
+from accredit.runs.session import start_training
 
 
 def die_in(owner: object, name: str, occurrence: int) -> None:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accredit.critics.asked_head import AskedHead
 from accredit.critics.exact import ExactCritic
 from accredit.critics.prefix_configs import ExactConfig, PromptedConfig
-from accredit.critics.prompted import PromptedCritic
-from accredit.critics.questions import Questions, template_named
+from accredit.critics.prompted.critic import PromptedCritic
+from accredit.critics.prompted.questions import Questions, template_named
+from accredit.critics.value_head.asked import AskedHead
 from accredit.functional.grids import grid_values
 from accredit.records import CriticUpdate, Valuation
 from accredit.types import Attempt, ValuedAttempt

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from accredit.config import RunConfig, recipe_from
+from accredit.recipe.config import RunConfig, recipe_from
 from tiny_models import tiny_qwen3
 
 REWARD = '''

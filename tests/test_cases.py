@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from accredit.collate import collate
+from accredit.batches.collate import collate
 from accredit.environments.single_turn import SingleTurn
 from accredit.functional.aggregation import token_mean
 from accredit.functional.divergences import kl_k1
@@ -27,7 +27,7 @@ from accredit.functional.policy_losses import (
 from accredit.learner.update import UpdateTensors, weighted_losses
 from accredit.protocols import Objective
 from accredit.records import State
-from accredit.reports.metrics import step_metrics
+from accredit.reports.metrics.step import step_metrics
 from accredit.tasks.rendering import decoder, render
 from accredit.types import (
     Completion,

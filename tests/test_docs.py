@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from accredit.cli import NAMES
-from accredit.config import RunConfig, recipe_from, union_members
+from accredit.command.cli import NAMES
+from accredit.recipe.config import RunConfig, recipe_from, union_members
 from commanding import called
 from tiny_models import tiny_qwen3
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from accredit.cli import main
-from accredit.reports.run_directory import RunDirectory
+from accredit.command.cli import main
+from accredit.storage.run_directory import RunDirectory
 from tiny_models import tiny_llama, tiny_qwen3
 
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data"

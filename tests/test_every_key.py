@@ -14,7 +14,7 @@ import key_cases_algorithms
 import key_cases_replay
 import key_cases_runs
 import key_cases_tasks
-from accredit.config import RunConfig, union_members
+from accredit.recipe.config import RunConfig, union_members
 from key_cases_runs import Bench
 from runs import written_files
 

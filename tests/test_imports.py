@@ -13,92 +13,60 @@ SOURCE = Path(__file__).parents[1] / "src" / "accredit"
 FILES = sorted(SOURCE.rglob("*.py"))
 
 FOUNDATION = {
-    "base_config",
-    "named_files",
-    "files",
-    "folders",
     "functional",
-    "positions",
     "protocols",
     "randomness",
+    "recipe.base",
     "records",
     "screen",
+    "storage",
     "text",
     "types",
 }
-STEP = {"collate", "credit", "critics", "decisions", "replay", "world"}
+STEP = {"batches", "credit", "critics", "world"}
 ALLOWED: dict[str, set[str]] = {
     "functional": set(),
     "randomness": set(),
     "text": set(),
-    "positions": set(),
     "screen": {"text"},
-    "files": set(),
-    "folders": set(),
-    "base_config": {"text"},
-    "named_files": set(),
-    "recipe_faults": {"text"},
     "types": set(),
     "records": {"types"},
     "protocols": {"records", "types"},
-    "decisions": {"functional", "types"},
-    "credit": {"decisions", "functional", "records", "types"},
-    "collate": {"types"},
+    "batches": {"functional", "randomness", "types"},
+    "credit": {"batches", "functional", "records", "types"},
     "world": {"functional", "protocols", "randomness", "records", "types"},
-    "views": {"types"},
-    "replay": {"types"},
+    "storage": {"records", "text", "types"},
+    "models": FOUNDATION | {"batches"},
+    "engines": FOUNDATION | {"models"},
+    "learner": FOUNDATION | {"batches", "models"},
     "critics": FOUNDATION
     | {
+        "batches",
         "credit",
-        "decisions",
         "engines",
         "learner",
-        "replay",
+        "models",
         "tasks.control_tokens",
         "tasks.rendering",
-        "views",
     },
-    "algorithms": FOUNDATION | STEP | {"views"},
-    "theory": FOUNDATION | {"credit", "critics", "decisions", "reports.plots"},
+    "algorithms": FOUNDATION | STEP,
+    "theory": FOUNDATION | {"batches", "credit", "critics", "reports.plots"},
     "tasks": FOUNDATION | {"verification"},
     "verification": FOUNDATION,
     "environments": FOUNDATION,
-    "engines": FOUNDATION,
-    "learner": FOUNDATION,
-    "reports": FOUNDATION | {"decisions"},
+    "reports": FOUNDATION | {"batches"},
     "loops": {"protocols", "records", "types", "world"},
-    "overrides": {"text"},
-    "config": {
-        "base_config",
-        "named_files",
-        "recipe_faults",
-        "text",
-        "overrides",
+    "recipe": {
         "algorithms.configs",
         "critics.configs",
+        "storage.named_files",
         "tasks.configs",
+        "text",
     },
 }
 """Part of the library -> the parts it may import, besides itself."""
 
-WIRING = {
-    "__init__",
-    "__main__",
-    "assembly",
-    "calibrating",
-    "checkup",
-    "command",
-    "cli",
-    "commands",
-    "judges",
-    "opening",
-    "origins",
-    "prefix_critics",
-    "resuming",
-    "run_folder",
-    "resumed_keys",
-    "session",
-}
+WIRING = {"__init__", "command", "runs"}
 """These put the parts together: they may import anything, and no part imports them."""
 
 THIRD_PARTY = {
@@ -108,9 +76,8 @@ THIRD_PARTY = {
     "protocols": {"torch", "jaxtyping"},
     "randomness": {"numpy"},
     "text": set(),
-    "positions": set(),
     "screen": {"rich"},
-    "config": {"pydantic"},
+    "recipe": {"pydantic"},
 }
 """What the parts that anyone may import may in turn import from other projects."""
 
@@ -204,10 +171,13 @@ def test_the_table_has_no_cycle():
         ("functional/masked.py", "from accredit.types import Batch"),
         ("functional/masked.py", "import numpy as np"),
         ("types.py", "import accredit.functional.masked"),
-        ("engines/cache.py", "def f():\n    from accredit.learner import learner"),
+        (
+            "engines/local/cache.py",
+            "def f():\n    from accredit.learner import learner",
+        ),
         ("loops/synchronous.py", "from accredit import algorithms"),
-        ("config.py", "from accredit.algorithms.grpo import grpo"),
-        ("algorithms/grpo.py", "from accredit.cli import main"),
+        ("recipe/config.py", "from accredit.algorithms.grpo import grpo"),
+        ("algorithms/grpo.py", "from accredit.command.cli import main"),
         ("reports/page.py", "from . import plots"),
         ("tasks/walk.py", "from accredit import __version__"),
         ("verification/exact.py", "from accredit.tasks.walk import moves"),
@@ -234,7 +204,13 @@ def fresh_import(module: str) -> tuple[set[str], float]:
 
 
 @pytest.mark.parametrize(
-    "module", ["accredit", "accredit.config", "accredit.cli", "accredit.randomness"]
+    "module",
+    [
+        "accredit",
+        "accredit.recipe.config",
+        "accredit.command.cli",
+        "accredit.randomness",
+    ],
 )
 def test_the_entrances_load_nothing_heavy(module: str):
     loaded, _ = fresh_import(module)

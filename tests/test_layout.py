@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import accredit
-from accredit.checkup import EXTRAS
+from accredit.command.doctor import EXTRAS
 
 ROOT = Path(__file__).parents[1]
 FUNCTIONAL = sorted((ROOT / "src" / "accredit" / "functional").glob("*.py"))
@@ -98,7 +98,7 @@ def test_a_wheel_carries_the_recipes_and_the_packaged_model():
     recipes = ROOT / "recipes"
     names = [p.relative_to(recipes).as_posix() for p in recipes.rglob("*.toml")]
     assert len(names) > 5 and {f"accredit/recipes/{name}" for name in names} <= held
-    assert {"accredit/cli.py", "accredit/py.typed"} <= held
+    assert {"accredit/command/cli.py", "accredit/py.typed"} <= held
     assert {"accredit/packaged/model.safetensors"} <= held
     assert not [path for path in held if path.startswith(("tests", "src", "recipes"))]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from accredit.assembly import assemble
-from accredit.config import recipe_from
 from accredit.loops.synchronous import Plan, advance, first_state, train
+from accredit.recipe.config import recipe_from
 from accredit.reports.environment import environment
 from accredit.reports.progress import TrainingProgress
-from accredit.reports.run_directory import RunDirectory
-from accredit.session import Session
+from accredit.runs.assembly import assemble
+from accredit.runs.session import Session
+from accredit.storage.run_directory import RunDirectory
 from tiny_models import tiny_qwen3
 from worlds import algorithm, small_world
 

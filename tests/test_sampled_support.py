@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from accredit.config import RecipeError, recipe_from
-from accredit.engines.transformers_engine import TransformersEngine
+from accredit.engines.local.engine import TransformersEngine
+from accredit.recipe.config import RecipeError, recipe_from
 from accredit.types import Request, Sampling
 
 CUT = [{"top_p": 0.9}, {"top_k": 20}, {"top_p": 0.999, "top_k": 1}]
@@ -54,7 +54,7 @@ def test_evaluations_may_cut_it(cut):
 def test_what_is_refused_would_be_off_by_the_mass_that_was_cut():
     """At equal weights the ratio learner / engine is 1 without a cut; with one it is
     the mass that was kept."""
-    from accredit.engines.models import PACKAGED, load_model
+    from accredit.models.loading import PACKAGED, load_model
 
     model = load_model(PACKAGED, torch.float32, "cpu").model
     (whole,) = TransformersEngine(model, ()).generate(

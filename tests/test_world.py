@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from accredit.collate import collate
+from accredit.batches.collate import collate
 from accredit.functional.flops import ModelShape
 from accredit.records import Cost, PolicyUpdate
 from accredit.types import (

@@ -16,11 +16,10 @@ from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
 from accredit.algorithms.build import Supplies, build_algorithm
 from accredit.algorithms.opd import PolicyAsTeacher, ShownTeacher, Teacher
-from accredit.config import RunConfig, recipe_from, union_members
 from accredit.critics.build import build_critic
 from accredit.critics.configs import ValueHeadConfig
-from accredit.critics.value_head import ValueHeadCritic
-from accredit.engines.transformers_engine import TransformersEngine
+from accredit.critics.value_head.critic import ValueHeadCritic
+from accredit.engines.local.engine import TransformersEngine
 from accredit.environments.single_turn import SingleTurn
 from accredit.functional.flops import ModelShape
 from accredit.learner.learner import Learner
@@ -29,6 +28,7 @@ from accredit.learner.schedules import Schedule
 from accredit.learner.teacher import Teacher as FrozenTeacher
 from accredit.loops.synchronous import advance, first_state
 from accredit.protocols import Objective
+from accredit.recipe.config import RunConfig, recipe_from, union_members
 from accredit.records import PolicyUpdate, Record, State
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import (

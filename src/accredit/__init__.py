@@ -10,16 +10,16 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from accredit.command.recipes import train
-    from accredit.config import RunConfig, load_recipe
-    from accredit.session import resume_training, start_training
+    from accredit.recipe.config import RunConfig, load_recipe
+    from accredit.runs.session import resume_training, start_training
     from accredit.types import Problem, Rollout, Verdict
 
 _HOMES = {
-    "RunConfig": "config",
-    "load_recipe": "config",
+    "RunConfig": "recipe.config",
+    "load_recipe": "recipe.config",
     "train": "command.recipes",
-    "start_training": "session",
-    "resume_training": "session",
+    "start_training": "runs.session",
+    "resume_training": "runs.session",
     "Problem": "types",
     "Rollout": "types",
     "Verdict": "types",

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from accredit.decisions import Steps, chunk_steps, token_steps
+from accredit.batches.decisions import Steps, chunk_steps, token_steps
 from accredit.functional.advantages import (
     bootstrapped_discounts,
     discounted_returns,

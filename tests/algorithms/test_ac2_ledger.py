@@ -11,8 +11,8 @@ import torch
 
 from ac2_worlds import chosen, one_step, reads, remembering, spoken_world
 from accredit.algorithms.replay import routes
-from accredit.learner.state_json import state_from_json, state_json
 from accredit.loops.synchronous import advance, first_state
+from accredit.storage.state_json import state_from_json, state_json
 from worlds import algorithm, small_world
 
 STORED = [("p1", "abcdefabcd", 0.2)]

@@ -11,7 +11,7 @@ from accredit.algorithms.ac2 import ac2
 from accredit.algorithms.ac2.memory import AC2Memory
 from accredit.algorithms.replay import routes
 from accredit.functional.recalibration import log_odds_ratio
-from accredit.learner.state_json import memory_from_json, memory_json
+from accredit.storage.state_json import memory_from_json, memory_json
 
 STORED = [("p1", "abcdefabcd", 0.2)]
 LINES = ["cdefah", "ch"]

@@ -25,7 +25,7 @@ from ac2_worlds import (
 from accredit.algorithms.replay import routes
 from accredit.critics.readiness import Track
 from accredit.loops.synchronous import advance
-from accredit.overrides import RecipeError
+from accredit.recipe.overrides import RecipeError
 from accredit.types import Batch
 
 STORED = [("p1", "abcdefabcd", 0.2)]

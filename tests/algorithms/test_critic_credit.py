@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from accredit.algorithms.alignment import alignment
-from accredit.config import recipe_from
 from accredit.functional import value_targets
+from accredit.recipe.config import recipe_from
 from worlds import algorithm, small_world, steps
 
 WITH_CRITIC = ("ppo", "sao", "pact")

@@ -14,7 +14,7 @@ from accredit.algorithms.actor_critic import (
 from accredit.algorithms.alignment import Acceptance, policy_change
 from accredit.algorithms.pact import PACT
 from accredit.algorithms.step import finished, publish, step_record
-from accredit.collate import collate
+from accredit.batches.collate import collate
 from accredit.credit import shuffled_change
 from accredit.records import ValueTargets
 from worlds import algorithm, moved, small_world, steps, weights

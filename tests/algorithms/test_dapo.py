@@ -7,7 +7,7 @@ import torch
 
 from accredit.functional.flops import decode_flops
 from accredit.records import State
-from accredit.reports.metrics import step_metrics
+from accredit.reports.metrics.step import step_metrics
 from worlds import (
     ScriptedEnvironment,
     algorithm,

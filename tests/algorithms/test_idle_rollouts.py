@@ -7,8 +7,8 @@ import torch
 
 from accredit.algorithms.dapo import is_informative
 from accredit.algorithms.replay.routes import passing_completions, stored_rollouts
-from accredit.collate import collate
-from accredit.reports.metrics import step_metrics
+from accredit.batches.collate import collate
+from accredit.reports.metrics.step import step_metrics
 from worlds import (
     ALGORITHMS,
     REPLAYED,

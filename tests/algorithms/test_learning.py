@@ -5,9 +5,9 @@ import copy
 import pytest
 
 from accredit.algorithms.build import Supplies, build_algorithm
-from accredit.config import recipe_from
 from accredit.learner.teacher import Teacher
 from accredit.loops.synchronous import advance, first_state
+from accredit.recipe.config import recipe_from
 from worlds import (
     ALGORITHMS,
     LETTERS,

@@ -16,7 +16,7 @@ from accredit.algorithms.opd import (
     distilled_credit,
     opd,
 )
-from accredit.collate import collate
+from accredit.batches.collate import collate
 from accredit.critics.group import ZeroBaseline
 from accredit.functional.aggregation import sequence_mean_token_sum
 from accredit.functional.policy_losses import clipped_surrogate, policy_gradient

@@ -8,7 +8,7 @@ import torch
 from accredit.functional.flops import forward_flops
 from accredit.learner.update import step_rows
 from accredit.records import Cost, State
-from accredit.reports.metrics import step_metrics
+from accredit.reports.metrics.step import step_metrics
 from worlds import (
     ALGORITHMS,
     REPLAYED,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from accredit.algorithms.replay.routes import draw_refill
-from accredit.config import load_recipe, recipe_from
+from accredit.recipe.config import load_recipe, recipe_from
 from accredit.records import State
 from worlds import prompts, small_world
 

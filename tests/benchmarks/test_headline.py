@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from accredit.algorithms.replay_configs import AC2PlusConfig
-from accredit.config import RunConfig
+from accredit.recipe.config import RunConfig
 
 
 @pytest.fixture(scope="module")

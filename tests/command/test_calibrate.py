@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from accredit import calibrating
-from accredit.calibrating import fresh_calibration
-from accredit.cli import main
-from accredit.critics.value_head import ValueHeadCritic
-from accredit.learner.checkpoint import latest_checkpoint
-from accredit.reports.run_directory import RunDirectory
+from accredit.command.cli import main
+from accredit.critics.value_head.critic import ValueHeadCritic
+from accredit.runs import calibrating
+from accredit.runs.calibrating import fresh_calibration
+from accredit.storage.checkpoint import latest_checkpoint
+from accredit.storage.run_directory import RunDirectory
 from accredit.types import StopReason
 from commanding import DONE, MISTAKE, joined
 from runs import small_recipe

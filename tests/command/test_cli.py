@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from accredit import __version__
-from accredit.cli import main
-from accredit.config import recipe_from
-from accredit.learner.checkpoint import latest_checkpoint
-from accredit.reports.run_directory import RunDirectory
+from accredit.command.cli import main
+from accredit.recipe.config import recipe_from
+from accredit.storage.checkpoint import latest_checkpoint
+from accredit.storage.run_directory import RunDirectory
 from commanding import DONE, FAILED, INTERRUPTED, MISTAKE, SHORT
 from tiny_models import tiny_gpt2
 
@@ -152,7 +152,7 @@ def test_a_run_that_fails_is_no_mistake_of_the_user(accredit, recipe, folder):
     assert "Traceback" not in told
 
 
-COMMAND = [sys.executable, "-c", "from accredit.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from accredit.command.cli import main; main()"]
 
 
 def test_ctrl_c_saves_says_how_to_go_on_and_returns_130(recipe, folder, accredit):
@@ -188,7 +188,7 @@ def test_ctrl_c_saves_says_how_to_go_on_and_returns_130(recipe, folder, accredit
 def test_a_mistake_in_a_process_of_its_own(folder):
     """Nothing but the line reaches the terminal; it does not wait for torch."""
     quick = (
-        "import sys; from accredit.cli import main\n"
+        "import sys; from accredit.command.cli import main\n"
         "try: main()\nfinally: assert 'torch' not in sys.modules"
     )
     ended = subprocess.run(

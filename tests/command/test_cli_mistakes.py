@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from accredit.engines.transformers_engine import TransformersEngine
+from accredit.engines.local.engine import TransformersEngine
 from commanding import DONE, MISTAKE, SHORT, joined
 from tiny_models import character_tokenizer
 

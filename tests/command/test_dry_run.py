@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from accredit.cli import main
-from accredit.config import load_recipe
-from accredit.reports.run_directory import RunDirectory
+from accredit.command.cli import main
+from accredit.recipe.config import load_recipe
+from accredit.storage.run_directory import RunDirectory
 from commanding import DONE, MISTAKE
 
 README = Path(__file__).parents[2] / "README.md"

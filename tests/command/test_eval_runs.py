@@ -8,7 +8,7 @@ import pytest
 
 import accredit as package
 from accredit.command.evaluation import asked_evaluation
-from accredit.reports.run_directory import RunDirectory
+from accredit.storage.run_directory import RunDirectory
 from commanding import DONE, MISTAKE, joined
 
 

@@ -4,7 +4,7 @@ import pytest
 from pydantic import BaseModel
 
 from accredit.command.keys import keys_of, sections_of
-from accredit.config import RunConfig, choices_of
+from accredit.recipe.config import RunConfig, choices_of
 from commanding import DONE, MISTAKE
 
 ALGORITHMS = choices_of(RunConfig.model_fields["algorithm"])

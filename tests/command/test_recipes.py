@@ -15,7 +15,7 @@ from accredit.command.recipes import (
     recipes_folder,
     summary,
 )
-from accredit.config import RecipeError, load_recipe
+from accredit.recipe.config import RecipeError, load_recipe
 from commanding import DONE, MISTAKE
 from runs import small_recipe
 
@@ -148,7 +148,8 @@ def test_train_from_python_returns_the_finished_run(recipe, folder):
 def test_train_takes_a_name_or_a_checked_recipe(as_config, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        "accredit.session.start_training", lambda config: (seen.append(config), True)
+        "accredit.runs.session.start_training",
+        lambda config: (seen.append(config), True),
     )
     wanted = load_recipe(named_recipes()["walk_grpo"]) if as_config else "walk_grpo"
     package.train(wanted, steps=3)
@@ -157,7 +158,9 @@ def test_train_takes_a_name_or_a_checked_recipe(as_config, monkeypatch):
 
 def test_a_stopped_run_is_an_interrupt(recipe, monkeypatch):
     run = type("Run", (), {"path": "runs/x"})
-    monkeypatch.setattr("accredit.session.start_training", lambda config: (run, False))
+    monkeypatch.setattr(
+        "accredit.runs.session.start_training", lambda config: (run, False)
+    )
     with pytest.raises(KeyboardInterrupt, match="--resume runs/x"):
         package.train(recipe)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from accredit import screen
-from accredit.cli import main
+from accredit.command.cli import main
 from accredit.screen import Guarded, console, guarded_streams, say
 from commanding import DONE, FAILED, MISTAKE, SHORT
 
@@ -216,7 +216,7 @@ def test_words_of_the_wrong_form_are_told_in_one_line(words, told, accredit):
     "shell", ["{} | head -n 1", "{} >&-", "{} > /dev/full", "{} 2>&- | true"]
 )
 def test_the_interpreters_own_last_flush_does_not_fail(shell):
-    command = f"{sys.executable} -m accredit.cli tasks"
+    command = f"{sys.executable} -m accredit.command.cli tasks"
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {shell.format(command)}"],
         capture_output=True,

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from accredit.command.show import Wanted, natural, shade, show
-from accredit.config import RecipeError
-from accredit.reports.run_directory import RunDirectory
+from accredit.recipe.config import RecipeError
+from accredit.storage.run_directory import RunDirectory
 
 REWARDS = {"p1": [0.0, 1.0, 0.5], "p2": [1.0, 1.0, 1.0], "p10": [0.0, None, 0.0]}
 PAID = {"p1": [-0.5, 0.5, 0.0], "p2": [0.0] * 3, "p10": [0.25, 0.0, 0.25]}

@@ -7,7 +7,7 @@ from transformers import PreTrainedModel
 
 from accredit.critics.build import build_critic
 from accredit.critics.configs import ValueHeadConfig
-from accredit.critics.value_head import ValueHeadCritic
+from accredit.critics.value_head.critic import ValueHeadCritic
 from accredit.records import ValueTargets
 from accredit.types import Batch, Message, Problem, Prompt
 from tiny_models import character_tokenizer

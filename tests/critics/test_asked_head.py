@@ -10,9 +10,9 @@ import torch
 from critic_cases import critic_of, opinionated, same, weights_of
 from transformers import PreTrainedModel
 
-from accredit.critics.asked_head import AskedHead, batch_of
 from accredit.critics.asking import prefix_values
-from accredit.critics.value_head import ValueHeadCritic
+from accredit.critics.value_head.asked import AskedHead, batch_of
+from accredit.critics.value_head.critic import ValueHeadCritic
 from accredit.protocols import PrefixCritic
 from accredit.records import ValueTargets
 from accredit.types import Attempt, Message, Problem, Prompt, ValuedAttempt

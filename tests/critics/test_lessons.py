@@ -7,7 +7,7 @@ import pytest
 import torch
 from critic_cases import rollouts
 
-from accredit.critics.lessons import few_prefixes, lesson, prompt_weights
+from accredit.critics.value_head.lessons import few_prefixes, lesson, prompt_weights
 from accredit.records import ValueTargets
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from accredit.collate import collate
+from accredit.batches.collate import collate
 from accredit.critics.monte_carlo import MonteCarlo
 from accredit.types import Group, Opening, Prompt, Sampling, StopReason, Verdict
 from accredit.world import rollout_cost

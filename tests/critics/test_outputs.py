@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from accredit.critics.configs import ValueHeadConfig
-from accredit.critics.outputs import (
+from accredit.critics.value_head.outputs import (
     CategoricalOutput,
     LinearOutput,
     SigmoidOutput,

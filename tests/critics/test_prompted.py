@@ -14,13 +14,13 @@ from critic_cases import same
 from torch import Tensor
 
 from accredit.critics.prefix_configs import PromptedConfig
-from accredit.critics.prompted import PromptedCritic, padded
-from accredit.critics.prompted_card import CARD_FILE
-from accredit.critics.questions import Questions, template_named
-from accredit.engines.models import Pretrained, load_model
-from accredit.engines.module_decoder import ModuleDecoder
-from accredit.engines.transformers_engine import TransformersEngine
+from accredit.critics.prompted.card import CARD_FILE
+from accredit.critics.prompted.critic import PromptedCritic, padded
+from accredit.critics.prompted.questions import Questions, template_named
+from accredit.engines.local.engine import TransformersEngine
+from accredit.engines.local.module_decoder import ModuleDecoder
 from accredit.functional.flops import ModelShape, decode_flops, prefill_flops
+from accredit.models.loading import Pretrained, load_model
 from accredit.protocols import PrefixCritic
 from accredit.records import nothing_fitted
 from accredit.tasks import walk

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from accredit.critics.question_templates import QuestionTemplate
-from accredit.critics.questions import template_named
+from accredit.critics.prompted.questions import template_named
+from accredit.critics.prompted.templates import QuestionTemplate
 
 TOML = (
     'question = "?{left}"\nquestion_with_reference = "{left} {reference}"\nstem = "v"'

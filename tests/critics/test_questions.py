@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from accredit.critics.questions import (
+from accredit.critics.prompted.questions import (
     Questions,
     QuestionTemplate,
     template_named,
 )
-from accredit.engines.models import loaded_tokenizer, model_folder
+from accredit.models.loading import loaded_tokenizer, model_folder
 from accredit.tasks.rendering import render
 from accredit.types import Attempt, Message, Problem, Prompt
 from asked_tokenizers import PLAIN_TURNS, bytes_with, thinking_tokenizer

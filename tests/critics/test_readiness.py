@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accredit.critics.readiness import Gate, GateState, Track, Visit
-from accredit.learner.state_json import memory_from_json, memory_json
+from accredit.storage.state_json import memory_from_json, memory_json
 
 OPEN = GateState(window=((0.1,),) * 5)
 """Five complete steps with a mean error of .1."""

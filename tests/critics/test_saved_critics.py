@@ -23,11 +23,11 @@ from transformers import AutoModel, PreTrainedModel
 from accredit.critics.build import build_critic, opening_of, warnings_of
 from accredit.critics.configs import ValueHeadConfig
 from accredit.critics.loading import load_critic
-from accredit.critics.saved import read_card
-from accredit.critics.value_head import ValueHeadCritic
-from accredit.engines.models import load_model
-from accredit.learner.checkpoint import save_checkpoint
+from accredit.critics.value_head.critic import ValueHeadCritic
+from accredit.critics.value_head.saved import read_card
+from accredit.models.loading import load_model
 from accredit.records import State
+from accredit.storage.checkpoint import save_checkpoint
 from accredit.types import Prompt
 from tiny_models import character_tokenizer, tiny_qwen3
 

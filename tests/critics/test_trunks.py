@@ -16,10 +16,10 @@ from critic_cases import (
 )
 from transformers import PreTrainedModel
 
-from accredit.critics.backbone import require_steady
 from accredit.critics.build import build_critic
 from accredit.critics.configs import ValueHeadConfig
-from accredit.critics.lora import adapters
+from accredit.critics.value_head.lora import adapters
+from accredit.models.backbone import require_steady
 
 Policy = Callable[..., PreTrainedModel]
 

@@ -17,7 +17,7 @@ from critic_cases import (
 )
 from transformers import MixtralConfig, MixtralForCausalLM, PreTrainedModel
 
-from accredit.critics.value_head import ValueHeadCritic
+from accredit.critics.value_head.critic import ValueHeadCritic
 from accredit.functional.baselines import group_deviation
 from accredit.functional.value_losses import smoothed_bins
 from accredit.records import ValueTargets

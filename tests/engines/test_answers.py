@@ -7,8 +7,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from accredit.engines import lean_decoder
-from accredit.engines.answers import answer_logprobs, inner_levels
+from accredit.engines.local import lean_decoder
+from accredit.engines.local.answers import answer_logprobs, inner_levels
 from tiny_models import decoder_settings, seeded
 
 SMALL = decoder_settings(104) | {"head_dim": 8}

@@ -15,12 +15,12 @@ import torch
 import transformers
 from torch import Tensor
 
-from accredit.engines.answers import answer_logprobs
-from accredit.engines.module_decoder import evaluation_mode
-from accredit.engines.transformers_engine import TransformersEngine
-from accredit.learner.forward import read, scores_by_head, without_dropout
-from accredit.learner.scorer import Scorer
-from accredit.positions import limit_note, row_limit, thresholds
+from accredit.engines.local.answers import answer_logprobs
+from accredit.engines.local.engine import TransformersEngine
+from accredit.engines.local.module_decoder import evaluation_mode
+from accredit.models.forward import read, scores_by_head, without_dropout
+from accredit.models.positions import limit_note, row_limit, thresholds
+from accredit.models.scorer import Scorer
 from accredit.types import Request, Sampling
 from tiny_models import decoder_settings, seeded
 

@@ -16,8 +16,8 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from accredit.engines.lean_decoder import LeanDecoder, supports
-from accredit.engines.module_decoder import ModuleDecoder, evaluation_mode
+from accredit.engines.local.lean_decoder import LeanDecoder, supports
+from accredit.engines.local.module_decoder import ModuleDecoder, evaluation_mode
 from tiny_models import decoder_settings, seeded
 
 SMALL = decoder_settings(104)

@@ -7,8 +7,8 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from accredit.engines.module_decoder import ModuleDecoder, evaluation_mode
-from accredit.engines.transformers_engine import TransformersEngine
+from accredit.engines.local.engine import TransformersEngine
+from accredit.engines.local.module_decoder import ModuleDecoder, evaluation_mode
 from accredit.types import Request, Sampling
 from tiny_models import decoder_settings, seeded
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accredit.engines.sampling import (
+from accredit.engines.local.sampling import (
     BLOCK,
     Uniforms,
     inverse_cdf,

@@ -13,9 +13,9 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
-from accredit.engines import lean_decoder
-from accredit.engines.models import load_model
-from accredit.engines.transformers_engine import TransformersEngine
+from accredit.engines.local import lean_decoder
+from accredit.engines.local.engine import TransformersEngine
+from accredit.models.loading import load_model
 from accredit.types import Completion, Request, Sampling, StopReason
 from tiny_models import decoder_settings, seeded, tiny_gpt2, tiny_llama, tiny_qwen3
 

@@ -14,8 +14,9 @@ from types import NoneType
 import pytest
 from safetensors import SafetensorError
 
-from accredit.learner import checkpoint
-from accredit.learner.checkpoint import (
+from accredit.records import Cost, State
+from accredit.storage import checkpoint
+from accredit.storage.checkpoint import (
     CheckpointNotSaved,
     checkpoint_fault,
     latest_checkpoint,
@@ -24,7 +25,6 @@ from accredit.learner.checkpoint import (
     remove_leftovers,
     save_checkpoint,
 )
-from accredit.records import Cost, State
 
 
 def writer(text: str) -> Callable[[Path], None]:

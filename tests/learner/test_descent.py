@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from accredit.learner.descent import Descent
+from accredit.models.descent import Descent
 
 
 def descent(

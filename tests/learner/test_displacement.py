@@ -8,9 +8,9 @@ import torch
 from learner_cases import GRPO, ragged_advantages, ragged_batch
 from torch import nn
 
-from accredit.learner.descent import Descent
 from accredit.learner.learner import Learner
-from accredit.learner.optimizer import AdamWOptions, adamw, displacement
+from accredit.models.descent import Descent
+from accredit.models.optimizer import AdamWOptions, adamw, displacement
 
 SHAPES = [(4, 3), (5,), (2, 2, 2), ()]
 

@@ -14,7 +14,7 @@ from transformers import (
     PreTrainedModel,
 )
 
-from accredit.learner.forward import (
+from accredit.models.forward import (
     scores_by_head,
     scores_by_logits,
     scoring_of,

@@ -15,9 +15,9 @@ from accredit.functional.corrections import truncated_importance
 from accredit.functional.divergences import kl_k3
 from accredit.functional.policy_losses import clipped_surrogate, policy_gradient
 from accredit.learner.learner import Learner
-from accredit.learner.optimizer import AdamWOptions
 from accredit.learner.options import LearnerOptions
 from accredit.learner.schedules import Schedule
+from accredit.models.optimizer import AdamWOptions
 from accredit.protocols import Objective
 
 # The surrogate is clipped and the reference is left behind only after a first step.

@@ -17,10 +17,11 @@ from learner_cases import (
 from torch import nn
 from transformers import PreTrainedModel
 
+from accredit.batches.rows import minibatch_rows
 from accredit.functional.aggregation import token_mean
 from accredit.functional.policy_losses import policy_gradient
 from accredit.learner.learner import Learner
-from accredit.learner.update import minibatch_rows, step_rows
+from accredit.learner.update import step_rows
 from accredit.protocols import Objective
 from accredit.records import PolicyUpdate
 from accredit.types import Batch

@@ -17,9 +17,9 @@ from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedModel
 
 from accredit.functional.divergences import kl_k3
 from accredit.learner.learner import Learner
-from accredit.learner.optimizer import AdamWOptions, adamw, load_optimizer_tensors
 from accredit.learner.options import LearnerOptions
 from accredit.learner.schedules import Schedule, cosine
+from accredit.models.optimizer import AdamWOptions, adamw, load_optimizer_tensors
 from accredit.protocols import Objective
 from accredit.records import PolicyUpdate
 

@@ -7,9 +7,9 @@ import torch
 from learner_cases import ragged_batch
 from transformers import PreTrainedModel
 
-from accredit.learner.forward import scoring_of, without_dropout
 from accredit.learner.learner import Learner
-from accredit.learner.scorer import Scorer
+from accredit.models.forward import scoring_of, without_dropout
+from accredit.models.scorer import Scorer
 
 
 def scorer(

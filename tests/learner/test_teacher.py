@@ -8,13 +8,13 @@ import torch
 from learner_cases import VOCAB, ragged_batch
 from transformers import PreTrainedModel
 
-from accredit.engines.models import load_model, require_same_vocabulary
 from accredit.functional.flops import ModelShape, forward_flops
-from accredit.learner.checkpoint import save_checkpoint
-from accredit.learner.forward import scoring_of, without_dropout
-from accredit.learner.scorer import Scorer
 from accredit.learner.teacher import Teacher, teacher_folder
+from accredit.models.forward import scoring_of, without_dropout
+from accredit.models.loading import load_model, require_same_vocabulary
+from accredit.models.scorer import Scorer
 from accredit.records import State
+from accredit.storage.checkpoint import save_checkpoint
 from tiny_models import tiny_gpt2, tiny_qwen3
 
 

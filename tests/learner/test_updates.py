@@ -25,7 +25,7 @@ from accredit.functional.policy_losses import (
     sequence_clipped_surrogate,
 )
 from accredit.learner.learner import Learner
-from accredit.learner.micro_batches import row_parts
+from accredit.models.micro_batches import row_parts
 from accredit.protocols import Objective
 from accredit.types import Batch
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from rich.console import Console
 from synthetic_run import RECIPE
 
-from accredit.reports.calibration_sources import read_source
-from accredit.reports.calibration_tables import calibration_tables
+from accredit.reports.calibration.sources import read_source
+from accredit.reports.calibration.tables import calibration_tables
 from accredit.reports.environment import environment
-from accredit.reports.run_directory import RunDirectory
+from accredit.storage.run_directory import RunDirectory
 
 HEADER = "mean_reward,mean_value,share_f,reference_shown"
 PACT = {"name": "pact", "critic": {"template": ""}}

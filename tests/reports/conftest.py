@@ -8,7 +8,7 @@ from synthetic_run import synthetic_record, write_synthetic_run
 
 from accredit.records import Record
 from accredit.reports.page import report_page
-from accredit.reports.run_directory import RunDirectory
+from accredit.storage.run_directory import RunDirectory
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ from accredit.records import (
 )
 from accredit.reports.environment import environment
 from accredit.reports.evaluation import evaluation
-from accredit.reports.metrics import step_metrics
+from accredit.reports.metrics.step import step_metrics
 from accredit.reports.rollouts import rollout_rows
-from accredit.reports.run_directory import RunDirectory
+from accredit.storage.run_directory import RunDirectory
 from accredit.types import (
     Batch,
     Group,

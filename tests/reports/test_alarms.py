@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from test_metrics import documented_keys, family
 
-from accredit.config import RunConfig, union_members
-from accredit.reports.alarms import (
+from accredit.recipe.config import RunConfig, union_members
+from accredit.reports.alarms.alarms import (
     ALARMS,
     WINDOW,
     Watch,

@@ -13,8 +13,8 @@ from accredit.functional.calibration import (
     explained_variance,
     mean_absolute_error,
 )
-from accredit.reports import calibration
-from accredit.reports.calibration import (
+from accredit.reports.calibration import measures as calibration
+from accredit.reports.calibration.measures import (
     ValuedGroups,
     ValuedPrefixes,
     group_figures,
@@ -22,7 +22,7 @@ from accredit.reports.calibration import (
     prefix_rows,
     reliability,
 )
-from accredit.reports.calibration_sources import read_table
+from accredit.reports.calibration.sources import read_table
 
 PROBE = Path(__file__).parents[3] / "shared" / "data" / "ac2_probe_step40.csv"
 SECTIONS = ["all", "f=0", "0<f<1", "f=1", "with_reference", "without_reference"]

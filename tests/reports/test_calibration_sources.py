@@ -17,15 +17,15 @@ from synthetic_run import RECIPE, decode, synthetic_record
 
 from accredit.critics.group import LeaveOneOut
 from accredit.records import Credit
-from accredit.reports.calibration import group_figures
-from accredit.reports.calibration_sources import (
+from accredit.reports.calibration.measures import group_figures
+from accredit.reports.calibration.sources import (
     read_source,
     read_table,
     valued_rollouts,
 )
 from accredit.reports.environment import environment
 from accredit.reports.rollouts import rollout_rows
-from accredit.reports.run_directory import RunDirectory
+from accredit.storage.run_directory import RunDirectory
 
 # Tables
 

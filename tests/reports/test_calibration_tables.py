@@ -15,9 +15,9 @@ from calibration_cases import (
 )
 from synthetic_run import write_synthetic_run
 
-from accredit.reports.calibration import group_figures
-from accredit.reports.calibration_plots import calibration_figure, save_calibration
-from accredit.reports.calibration_sources import read_source
+from accredit.reports.calibration.measures import group_figures
+from accredit.reports.calibration.plots import calibration_figure, save_calibration
+from accredit.reports.calibration.sources import read_source
 
 
 def test_the_tables_fit_eighty_columns_and_hold_the_figures(tmp_path):

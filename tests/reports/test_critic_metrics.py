@@ -9,12 +9,12 @@ import torch
 from synthetic_run import synthetic_record
 from test_metrics import small_record, with_policy
 
+from accredit.batches.decisions import token_steps
 from accredit.critics.group import GroupMean, LeaveOneOut, ZeroBaseline
-from accredit.decisions import token_steps
 from accredit.records import Credit, CriticUpdate, PolicyChange, Record, State
-from accredit.reports.alarms import warning_lines
-from accredit.reports.critic_metrics import step_values
-from accredit.reports.metrics import step_metrics
+from accredit.reports.alarms.alarms import warning_lines
+from accredit.reports.metrics.critic import step_values
+from accredit.reports.metrics.step import step_metrics
 
 BOUND_OF_THEOREM_4 = 25.0
 """Var(R) <= 1/4 over .1^2."""

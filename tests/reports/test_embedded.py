@@ -12,7 +12,7 @@ from accredit.reports import embedded
 from accredit.reports.embedded import by_importance, pack_run
 from accredit.reports.environment import environment
 from accredit.reports.rollouts import rollout_rows
-from accredit.reports.run_directory import RunDirectory
+from accredit.storage.run_directory import RunDirectory
 
 
 def unpacked(blob: str) -> dict:

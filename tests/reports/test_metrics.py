@@ -14,7 +14,7 @@ from routed_record import routing
 from synthetic_run import collated, problem_prompt, rollout, synthetic_record
 
 from accredit.records import Cost, Credit, PolicyUpdate, Record, State
-from accredit.reports.metrics import (
+from accredit.reports.metrics.step import (
     is_timing,
     last_fault,
     num_judged,

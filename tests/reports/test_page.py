@@ -17,10 +17,10 @@ from synthetic_run import ATTACK, RECIPE, decode, write_synthetic_run
 from accredit.algorithms.opd import distilled_credit
 from accredit.records import Credit, Record, State
 from accredit.reports.environment import environment
-from accredit.reports.metrics import step_metrics
+from accredit.reports.metrics.step import step_metrics
 from accredit.reports.page import report_page, run_title, with_costs, write_report
 from accredit.reports.rollouts import rollout_rows
-from accredit.reports.run_directory import RunDirectory
+from accredit.storage.run_directory import RunDirectory
 
 RELIABILITY = "How far its values can be trusted"
 VOID = {"meta", "input", "br", "link", "img"}

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from accredit.reports.calibration import ValuedPrefixes
-from accredit.reports.calibration_plots import prefix_figure
+from accredit.reports.calibration.measures import ValuedPrefixes
+from accredit.reports.calibration.plots import prefix_figure
 from accredit.reports.inline_svg import svg
 from accredit.reports.plots import NARROW, WIDE, curves, learning_curve, time_split
 from accredit.reports.readouts import MOST_POINTS, readout

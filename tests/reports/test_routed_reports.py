@@ -11,20 +11,20 @@ from rich.console import Console
 from routed_record import NAN, routed_record
 from synthetic_run import RECIPE, decode
 
-from accredit import calibrating
-from accredit.config import RecipeError
+from accredit.recipe.config import RecipeError
 from accredit.records import State
-from accredit.reports.calibration import group_figures
-from accredit.reports.calibration_sources import read_source
+from accredit.reports.calibration.measures import group_figures
+from accredit.reports.calibration.sources import read_source
 from accredit.reports.environment import environment
-from accredit.reports.metrics import step_metrics
+from accredit.reports.metrics.step import step_metrics
 from accredit.reports.page import report_page
 from accredit.reports.progress import final_table, status_line
 from accredit.reports.quantities import columns_of, step_credits
 from accredit.reports.rollouts import rollout_rows
-from accredit.reports.run_directory import RunDirectory
 from accredit.reports.samples import MOST_REPLAYED, facts_of, sample
 from accredit.reports.summary import gpu_time, nothing_valued, summary_rows
+from accredit.runs import calibrating
+from accredit.storage.run_directory import RunDirectory
 
 AC2 = {"name": "ac2"}
 

@@ -13,9 +13,9 @@ from test_metrics import documented_keys, family
 
 from accredit.functional.flops import ModelShape, decode_coefficients, gpu_hours
 from accredit.records import Cost, Record, State
-from accredit.reports.alarms import warning_lines
-from accredit.reports.metrics import step_metrics
-from accredit.reports.routing_metrics import Routed, audited_reward
+from accredit.reports.alarms.alarms import warning_lines
+from accredit.reports.metrics.routing import Routed, audited_reward
+from accredit.reports.metrics.step import step_metrics
 from accredit.types import Group, StopReason, Verdict
 
 SHAPE = ModelShape(

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from accredit.assembly import assemble
-from accredit.config import recipe_from
+from accredit.recipe.config import recipe_from
+from accredit.runs.assembly import assemble
 from accredit.tasks.build import build_task
 from accredit.types import Opening, Sampling
 from tiny_models import TEMPLATE, tiny_qwen3

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from accredit.engines.models import loaded_tokenizer, model_folder
+from accredit.models.loading import loaded_tokenizer, model_folder
 from accredit.tasks.control_tokens import Spelling, control_tokens
 from accredit.tasks.rendering import render, render_all, shown_prompt_ids
 from accredit.types import Message, Problem

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from accredit.config import recipe_from
+from accredit.recipe.config import recipe_from
 from accredit.tasks.build import build_task, reader_of
 from accredit.tasks.golds import bad_golds, read_gold
 from accredit.tasks.trials import defined_at, tried

@@ -87,7 +87,10 @@ def test_what_is_not_there_is_one_clear_error(tmp_path, monkeypatch):
             ["/bin/accredit", "train", "a b.toml"],
             "HF_HUB_OFFLINE=0 accredit train 'a b",
         ),
-        (["src/accredit/cli.py", "eval"], "once with: HF_HUB_OFFLINE=0 accredit eval"),
+        (
+            ["src/accredit/cli.py", "eval"],
+            "once with: HF_HUB_OFFLINE=0 accredit eval",
+        ),
         (["my_script.py", "x"], "set HF_HUB_OFFLINE=0 to download it"),
     ],
 )

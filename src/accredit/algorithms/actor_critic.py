@@ -22,7 +22,7 @@ from accredit.algorithms.step import (
     step_record,
     update_policy,
 )
-from accredit.collate import collate
+from accredit.batches.collate import collate
 from accredit.credit import paid_at_truncation
 from accredit.protocols import Objective, TrainableCritic
 from accredit.randomness import keyed_seed

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from accredit.base_config import BaseConfig
+from accredit.recipe.base import BaseConfig
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0)]

@@ -20,7 +20,7 @@ from accredit.algorithms.replay_configs import (
     AC2PlusConfig,
     PrefixGRPOConfig,
 )
-from accredit.base_config import require_placeholders
+from accredit.recipe.base import require_placeholders
 
 
 class GroupConfig(OutcomeConfig):

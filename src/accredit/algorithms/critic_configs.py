@@ -16,8 +16,8 @@ from accredit.algorithms.base_configs import (
     UnitShare,
     UpdateConfig,
 )
-from accredit.base_config import require_used
 from accredit.critics.configs import ValueHeadConfig
+from accredit.recipe.base import require_used
 
 
 class PPOCriticConfig(ValueHeadConfig):

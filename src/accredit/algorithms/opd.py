@@ -41,7 +41,8 @@ from accredit.algorithms.step import (
     step_record,
     update_policy,
 )
-from accredit.collate import collate
+from accredit.batches.collate import collate
+from accredit.batches.views import ShownPrompt, shown
 from accredit.critics.group import ZeroBaseline
 from accredit.functional.aggregation import token_mean
 from accredit.functional.flops import ModelShape
@@ -49,7 +50,6 @@ from accredit.functional.policy_losses import clipped_surrogate
 from accredit.protocols import Learner, Objective
 from accredit.records import Cost, Credit, Drawn, Record, State
 from accredit.types import Batch
-from accredit.views import ShownPrompt, shown
 from accredit.world import World, forward_cost
 
 

@@ -51,7 +51,7 @@ from accredit.algorithms.step import (
     publish,
     step_record,
 )
-from accredit.collate import collate
+from accredit.batches.collate import collate
 from accredit.credit import aligned_value_targets, outcome_credit
 from accredit.functional.aggregation import token_mean
 from accredit.functional.policy_losses import (

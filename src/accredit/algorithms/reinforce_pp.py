@@ -23,7 +23,7 @@ from accredit.algorithms.step import (
     step_record,
     update_policy,
 )
-from accredit.collate import collate
+from accredit.batches.collate import collate
 from accredit.credit import batch_whitened_credit
 from accredit.critics.group import ZeroBaseline
 from accredit.functional.aggregation import token_mean

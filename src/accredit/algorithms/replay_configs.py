@@ -16,7 +16,6 @@ from accredit.algorithms.base_configs import (
     Share,
     UnitShare,
 )
-from accredit.base_config import BaseConfig, require_used
 from accredit.critics.prefix_configs import (
     ExactConfig,
     HeadConfig,
@@ -24,6 +23,7 @@ from accredit.critics.prefix_configs import (
     PromptedConfig,
     prompted_unless_named,
 )
+from accredit.recipe.base import BaseConfig, require_used
 
 CHUNKS_PER_BUDGET = 5
 """Where the recipe gives no chunk length."""

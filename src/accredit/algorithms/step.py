@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
-from accredit.collate import collate
+from accredit.batches.collate import collate
 from accredit.protocols import Critic, Objective
 from accredit.randomness import keyed_seed
 from accredit.records import Cost, Credit, Drawn, PolicyUpdate, Record, State

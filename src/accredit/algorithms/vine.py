@@ -37,7 +37,7 @@ from accredit.algorithms.step import (
     step_record,
     update_policy,
 )
-from accredit.collate import collate
+from accredit.batches.collate import collate
 from accredit.credit import chunk_credit
 from accredit.critics.monte_carlo import MonteCarlo
 from accredit.functional.aggregation import token_mean

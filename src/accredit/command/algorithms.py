@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from accredit.command.commands import DONE, console, refuse, require_task
 from accredit.command.keys import key_lines
-from accredit.commands import DONE, console, refuse, require_task
-from accredit.config import RecipeError, RunConfig, choices_of, nearest
+from accredit.recipe.config import RecipeError, RunConfig, choices_of, nearest
 
 SOURCE = Path(__file__).parents[1] / "algorithms"
 

@@ -8,7 +8,7 @@ import json
 import sys
 from contextlib import closing
 
-from accredit.config import RunConfig
+from accredit.recipe.config import RunConfig
 
 DONE = 0
 
@@ -19,9 +19,9 @@ def dry_run(config: RunConfig) -> int:
     Raises:
         ValueError: a run would be refused.
     """
-    from accredit.assembly import assemble
-    from accredit.opening import opening_warnings
     from accredit.reports.trackers import require_tracker
+    from accredit.runs.assembly import assemble
+    from accredit.runs.first_lines import opening_warnings
     from accredit.tasks.trials import tried
 
     for name in config.trackers:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accredit.commands import require_task
-from accredit.config import RecipeError, RunConfig, load_recipe, recipe_from
-from accredit.folders import CHECKPOINTS, MODEL_FOLDER
-from accredit.overrides import with_overrides
+from accredit.command.commands import require_task
+from accredit.recipe.config import RecipeError, RunConfig, load_recipe, recipe_from
+from accredit.recipe.overrides import with_overrides
+from accredit.storage.folders import CHECKPOINTS, MODEL_FOLDER
 
 RECIPE_FILE = "recipe.json"
 
@@ -102,7 +102,7 @@ def model_folder(model: str) -> str:
     if not (Path(model) / RECIPE_FILE).is_file():
         return model
     checkpoints = Path(model) / CHECKPOINTS
-    from accredit.learner.checkpoint import latest_checkpoint
+    from accredit.storage.checkpoint import latest_checkpoint
 
     newest = latest_checkpoint(checkpoints)
     if newest is None:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_origin
 
 from pydantic import BaseModel
 
-from accredit.config import choices_of
+from accredit.recipe.config import choices_of
 
 WIDTH = 88
 """Columns of the terminal's lines."""

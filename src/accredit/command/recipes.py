@@ -6,13 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accredit.command.commands import DONE, refuse
 from accredit.command.keys import wrapped
-from accredit.commands import DONE, refuse
-from accredit.config import RecipeError, RunConfig, load_recipe, nearest, recipe_from
-from accredit.overrides import with_overrides
+from accredit.recipe.config import (
+    RecipeError,
+    RunConfig,
+    load_recipe,
+    nearest,
+    recipe_from,
+)
+from accredit.recipe.overrides import with_overrides
 
 if TYPE_CHECKING:
-    from accredit.reports.run_directory import RunDirectory
+    from accredit.storage.run_directory import RunDirectory
 
 PACKAGE = Path(__file__).parents[1]
 HEAD = re.compile(r"\A(?:#[^\n]*\n)+")
@@ -104,7 +110,7 @@ def train(recipe: str | Path | RunConfig, **keys: Any) -> "RunDirectory":
         config = recipe_from(with_overrides(content, overrides), "recipe")
     else:
         config = load_recipe(recipe_path(recipe), overrides)
-    from accredit.session import start_training
+    from accredit.runs.session import start_training
 
     run, finished = start_training(config)
     if not finished:

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from accredit.config import RecipeError, nearest
+from accredit.recipe.config import RecipeError, nearest
 from accredit.text import printable
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from accredit.reports.quantities import Legend
-    from accredit.reports.run_directory import RunDirectory
     from accredit.reports.samples import Sample
+    from accredit.storage.run_directory import RunDirectory
 
 DONE = 0
 Sort = Literal["order", "problem", "reward", "worst", "credit", "length"]
@@ -58,8 +58,8 @@ def show(path: Path, wanted: Wanted, console: "Console | None" = None) -> int:
     from rich.console import Console
 
     from accredit.reports.quantities import QUANTITIES, Palette
-    from accredit.reports.run_directory import RunDirectory
     from accredit.reports.samples import sample
+    from accredit.storage.run_directory import RunDirectory
 
     run = RunDirectory(path)
     if not run.exists:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from accredit.config import recipe_from, with_overrides
+from accredit.recipe.config import recipe_from, with_overrides
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -72,7 +72,7 @@ def verify(
     if as_json:
         print(json.dumps({"totals": totals}))
         return DONE
-    from accredit.commands import console
+    from accredit.command.commands import console
 
     console().print(table_of(rows))
     if len(rows) > NUM_SHOWN:

@@ -33,7 +33,7 @@ class Train:
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
-        from accredit.commands import train
+        from accredit.command.commands import train
 
         return train(
             self.recipe, self.resume, self.dry_run, overrides, self.accept_changes
@@ -57,7 +57,7 @@ class Eval:
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
-        from accredit.commands import evaluate
+        from accredit.command.commands import evaluate
 
         return evaluate(self.model, self.task, self.recipe, self.json, overrides)
 
@@ -101,7 +101,7 @@ class Report:
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
-        from accredit.commands import report
+        from accredit.command.commands import report
 
         return report(self.runs, overrides)
 
@@ -129,8 +129,8 @@ class Show:
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
+        from accredit.command.commands import refuse
         from accredit.command.show import Wanted, show
-        from accredit.commands import refuse
 
         refuse(overrides)
         wanted = Wanted(
@@ -160,7 +160,7 @@ class Calibrate:
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
-        from accredit.commands import calibrate
+        from accredit.command.commands import calibrate
 
         return calibrate(
             self.source,
@@ -230,7 +230,7 @@ class Lab:
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
-        from accredit.commands import lab
+        from accredit.command.commands import lab
 
         return lab(self.seed, self.trees, self.json, self.plots, overrides)
 
@@ -241,7 +241,7 @@ class Doctor:
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
-        from accredit.commands import doctor
+        from accredit.command.commands import doctor
 
         return doctor(overrides)
 

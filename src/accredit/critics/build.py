@@ -7,7 +7,16 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from accredit.critics.backbone import (
+from accredit.critics.configs import ValueHeadConfig
+from accredit.critics.value_head.critic import ValueHeadCritic
+from accredit.critics.value_head.lora import LoraTrunk, adapted
+from accredit.critics.value_head.saved import (
+    read_card,
+    require_finite,
+    require_same,
+    saved_critic_folder,
+)
+from accredit.models.backbone import (
     OwnTrunk,
     SharedTrunk,
     Trunk,
@@ -17,21 +26,12 @@ from accredit.critics.backbone import (
     freeze_attention,
     require_steady,
 )
-from accredit.critics.configs import ValueHeadConfig
-from accredit.critics.lora import LoraTrunk, adapted
-from accredit.critics.saved import (
-    read_card,
-    require_finite,
-    require_same,
-    saved_critic_folder,
-)
-from accredit.critics.value_head import ValueHeadCritic
-from accredit.engines.models import (
+from accredit.models.forward import without_dropout
+from accredit.models.loading import (
     PACKAGED,
     load_backbone,
     require_same_vocabulary,
 )
-from accredit.learner.forward import without_dropout
 from accredit.types import Prompt
 
 Show = Callable[[str, Prompt], Sequence[int]]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from accredit.base_config import BaseConfig, require_placeholders, require_used
+from accredit.recipe.base import BaseConfig, require_placeholders, require_used
 
 Positive = Annotated[int, Field(ge=1)]
 

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from accredit.learner.micro_batches import row_parts
+from accredit.models.micro_batches import row_parts
 from accredit.records import CriticUpdate, Valuation
 from accredit.types import Attempt, ValuedAttempt
 

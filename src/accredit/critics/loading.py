@@ -6,20 +6,20 @@ from typing import Any
 
 import torch
 
-from accredit.critics.backbone import OwnTrunk, SharedTrunk, Trunk, backbone_of
 from accredit.critics.build import Show
 from accredit.critics.configs import ValueHeadConfig
-from accredit.critics.lora import LoraTrunk, adapted
-from accredit.critics.saved import (
+from accredit.critics.value_head.critic import ValueHeadCritic
+from accredit.critics.value_head.lora import LoraTrunk, adapted
+from accredit.critics.value_head.saved import (
     Card,
     read_card,
     require_finite,
     saved_critic_folder,
 )
-from accredit.critics.value_head import ValueHeadCritic
-from accredit.engines.models import load_backbone, load_model
-from accredit.folders import MODEL_FOLDER
-from accredit.learner.forward import without_dropout
+from accredit.models.backbone import OwnTrunk, SharedTrunk, Trunk, backbone_of
+from accredit.models.forward import without_dropout
+from accredit.models.loading import load_backbone, load_model
+from accredit.storage.folders import MODEL_FOLDER
 
 
 def load_critic(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from accredit.decisions import Steps, chunk_steps
+from accredit.batches.decisions import Steps, chunk_steps
 from accredit.protocols import Environment
 from accredit.types import Batch, Group, Opening, Sampling
 

@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from accredit.base_config import BaseConfig, require_used
 from accredit.critics.configs import ValueHeadConfig
+from accredit.recipe.base import BaseConfig, require_used
 
 
 class PromptedConfig(BaseConfig):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from accredit.replay import packed, unpacked
+from accredit.batches.replay import packed, unpacked
 
 
 @dataclass(frozen=True)

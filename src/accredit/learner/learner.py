@@ -19,17 +19,17 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 
-from accredit.folders import MODEL_FOLDER
-from accredit.learner.descent import Descent
-from accredit.learner.finite import require_loadable, require_savable
-from accredit.learner.forward import read, without_dropout
-from accredit.learner.optimizer import adamw, load_optimizer, save_optimizer
 from accredit.learner.options import LearnerOptions
 from accredit.learner.policy_update import Counters, PolicyUpdateSteps, StepTools
-from accredit.learner.probe import is_due
-from accredit.learner.scorer import Scorer
-from accredit.learner.state_json import read_counts
+from accredit.models.descent import Descent
+from accredit.models.finite import require_loadable, require_savable
+from accredit.models.forward import read, without_dropout
+from accredit.models.optimizer import adamw, load_optimizer, save_optimizer
+from accredit.models.probe import is_due
+from accredit.models.scorer import Scorer
 from accredit.protocols import Objective
+from accredit.storage.folders import MODEL_FOLDER
+from accredit.storage.state_json import read_counts
 from accredit.types import Batch
 
 OPTIMIZER_FILE = "optimizer.safetensors"

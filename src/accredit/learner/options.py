@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass, field
 
-from accredit.learner.optimizer import AdamWOptions
 from accredit.learner.schedules import Schedule
+from accredit.models.optimizer import AdamWOptions
 
 
 @dataclass(frozen=True, kw_only=True)

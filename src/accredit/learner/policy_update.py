@@ -22,17 +22,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from accredit.learner.descent import Descent
-from accredit.learner.micro_batches import row_parts
-from accredit.learner.scorer import Scorer
+from accredit.batches.rows import row_lengths
 from accredit.learner.update import (
     UpdateTensors,
-    row_lengths,
     step_rows,
     token_weights,
     update_tensors,
     weighted_losses,
 )
+from accredit.models.descent import Descent
+from accredit.models.micro_batches import row_parts
+from accredit.models.scorer import Scorer
 from accredit.protocols import Objective
 from accredit.records import PolicyUpdate
 from accredit.types import Batch

@@ -12,13 +12,13 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from accredit.folders import CHECKPOINTS, MODEL_FOLDER
+from accredit.batches.rows import row_lengths
 from accredit.functional.flops import ModelShape, training_flops
-from accredit.learner.checkpoint import latest_checkpoint
-from accredit.learner.forward import scoring_of, without_dropout
-from accredit.learner.scorer import Scorer
-from accredit.learner.update import row_lengths
-from accredit.positions import row_limit
+from accredit.models.forward import scoring_of, without_dropout
+from accredit.models.positions import row_limit
+from accredit.models.scorer import Scorer
+from accredit.storage.checkpoint import latest_checkpoint
+from accredit.storage.folders import CHECKPOINTS, MODEL_FOLDER
 from accredit.types import Batch
 
 

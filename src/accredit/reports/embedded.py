@@ -16,8 +16,8 @@ from typing import Any
 
 from accredit.reports.quantities import Palette, carries_credit, mean_paid
 from accredit.reports.rollouts import sound_rollouts
-from accredit.reports.run_directory import RunDirectory
 from accredit.reports.samples import Row, facts_of, sample, worth
+from accredit.storage.run_directory import RunDirectory
 from accredit.text import printable
 
 MOST_CHARACTERS = 6_000_000

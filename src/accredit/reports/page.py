@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accredit.reports.alarms import warning_lines
-from accredit.reports.calibration import FEWEST_GROUPS
-from accredit.reports.calibration_plots import prefix_figure
-from accredit.reports.calibration_sources import read_run
+from accredit.reports.alarms.alarms import warning_lines
+from accredit.reports.calibration.measures import FEWEST_GROUPS
+from accredit.reports.calibration.plots import prefix_figure
+from accredit.reports.calibration.sources import read_run
 from accredit.reports.curves import CRITIC_CURVES, CURVES, ROUTING_CURVES, Curve
 from accredit.reports.embedded import PackedRun, pack_run
 from accredit.reports.evaluation import selection_score
@@ -32,7 +32,6 @@ from accredit.reports.plots import (
 )
 from accredit.reports.quantities import QUANTITIES, Legend, carries_credit
 from accredit.reports.rollouts import sound_rollouts
-from accredit.reports.run_directory import RunDirectory, without_secrets
 from accredit.reports.samples import Sample, chosen_rollouts, sample
 from accredit.reports.summary import (
     decimal,
@@ -42,6 +41,7 @@ from accredit.reports.summary import (
     totals,
     twin,
 )
+from accredit.storage.run_directory import RunDirectory, without_secrets
 from accredit.text import printable
 
 if TYPE_CHECKING:

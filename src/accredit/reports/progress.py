@@ -25,7 +25,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from accredit.reports.activity import FRAMES_PER_S, Activity
-from accredit.reports.alarms import Warned, warnings_of
+from accredit.reports.alarms.alarms import Warned, warnings_of
 from accredit.reports.summary import (
     CRITIC_ONLY,
     OVER_ALL,

@@ -30,8 +30,8 @@ import numpy as np
 from torch import Tensor
 
 from accredit.records import Record
-from accredit.reports.critic_metrics import known_outcomes
-from accredit.reports.run_directory import RunDirectory
+from accredit.reports.metrics.critic import known_outcomes
+from accredit.storage.run_directory import RunDirectory
 
 LARGEST = 1e300
 """Beyond it charts and means overflow; NaN is not below it either."""

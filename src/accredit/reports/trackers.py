@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from accredit.reports.run_directory import without_secrets
 from accredit.screen import say
+from accredit.storage.run_directory import without_secrets
 
 Row = Mapping[str, Any]
 """Metric key -> number; anything else is left out."""

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from accredit.base_config import BaseConfig
+from accredit.recipe.base import BaseConfig
 from accredit.text import shortened
 
 Reads = Literal["sampled", "clean"]

@@ -89,7 +89,8 @@ from accredit.algorithms.replay.update import (
 )
 from accredit.algorithms.replay_configs import AC2Config
 from accredit.algorithms.step import finished, publish, step_record
-from accredit.collate import collate
+from accredit.batches.collate import collate
+from accredit.batches.replay import LessonBuffer, RolloutBuffer, StoredLesson
 from accredit.critics.prefix_configs import PromptedConfig
 from accredit.critics.readiness import Gate
 from accredit.protocols import Objective, PolicySteps, PrefixCritic
@@ -103,7 +104,6 @@ from accredit.records import (
     Record,
     State,
 )
-from accredit.replay import LessonBuffer, RolloutBuffer, StoredLesson
 from accredit.types import Attempt, Prompt, ValuedAttempt
 from accredit.world import World
 

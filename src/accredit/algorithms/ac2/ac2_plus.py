@@ -43,6 +43,7 @@ from accredit.algorithms.ac2.recalibration import NoRecalibration, OddsRecalibra
 from accredit.algorithms.ac2.rules import EndpointCredit, prefix_examples
 from accredit.algorithms.replay.routes import Route, num_replayed
 from accredit.algorithms.replay_configs import AC2PlusConfig
+from accredit.batches.replay import StoredLesson
 from accredit.functional.endpoints import group_targets
 from accredit.functional.grids import on_grid
 from accredit.functional.scans import reverse_scan
@@ -50,7 +51,6 @@ from accredit.functional.value_targets import doubly_robust_targets
 from accredit.protocols import PrefixCritic
 from accredit.randomness import generator
 from accredit.records import Cost, State
-from accredit.replay import StoredLesson
 from accredit.world import World, forward_cost
 
 EVERY_BOUNDARY = 1_000_000

@@ -8,9 +8,9 @@ from pydantic import Field
 
 from accredit.algorithms.replay.control import START_OFFSET
 from accredit.algorithms.replay.memory import Finite
+from accredit.batches.replay import LessonBuffer, RolloutBuffer
 from accredit.critics.readiness import Amount, Count, GateState
 from accredit.critics.references import ReferenceBank
-from accredit.replay import LessonBuffer, RolloutBuffer
 
 Credit = Annotated[float, Field(ge=0, le=1 + 1e-6, allow_inf_nan=False)]
 Outcome = tuple[Credit, Credit, Amount]

@@ -16,8 +16,8 @@ from accredit.algorithms.ac2.endpoints import Endpoints, StepRollouts, Values
 from accredit.algorithms.ac2.memory import AC2Memory, Outcome
 from accredit.algorithms.replay.routes import Route
 from accredit.algorithms.replay_configs import AC2Config
+from accredit.batches.replay import StoredLesson
 from accredit.records import Cost, State
-from accredit.replay import StoredLesson
 from accredit.world import World
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from accredit.algorithms.replay.control import START_OFFSET
-from accredit.replay import RolloutBuffer
+from accredit.batches.replay import RolloutBuffer
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 

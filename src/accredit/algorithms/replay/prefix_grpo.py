@@ -42,12 +42,12 @@ from accredit.algorithms.step import (
     step_record,
     update_policy,
 )
-from accredit.collate import collate
+from accredit.batches.collate import collate
+from accredit.batches.replay import RolloutBuffer
 from accredit.critics.group import GroupMean, LeaveOneOut
 from accredit.functional.endpoints import endpoint_advantages
 from accredit.randomness import generator
 from accredit.records import Credit, Drawn, Record, State
-from accredit.replay import RolloutBuffer
 from accredit.types import Batch
 from accredit.world import World, rollout_cost
 

@@ -19,14 +19,14 @@ import numpy as np
 
 from accredit.algorithms.replay.control import audit_count
 from accredit.algorithms.replay_configs import ReplayConfig
-from accredit.randomness import generator
-from accredit.records import Drawn, State
-from accredit.replay import (
+from accredit.batches.replay import (
     RolloutBuffer,
     StoredRollout,
     drawn_cut,
     drawn_rollouts,
 )
+from accredit.randomness import generator
+from accredit.records import Drawn, State
 from accredit.types import Group, Opening, Prompt, Rollout, StopReason, Verdict
 from accredit.world import World
 

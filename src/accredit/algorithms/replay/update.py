@@ -7,7 +7,7 @@ from accredit.algorithms.parts import objective
 from accredit.algorithms.replay.routes import RoutedDraw, from_the_start
 from accredit.algorithms.replay_configs import ReplayConfig
 from accredit.algorithms.step import step_counts
-from accredit.collate import collate
+from accredit.batches.collate import collate
 from accredit.functional.aggregation import AGGREGATIONS
 from accredit.functional.masked import masked_mean
 from accredit.functional.policy_losses import clipped_surrogate

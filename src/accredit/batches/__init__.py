@@ -1,0 +1,1 @@
+"""Groups of rollouts as tensors: padding, steps, other prompts, what is stored."""

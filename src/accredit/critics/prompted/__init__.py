@@ -1,0 +1,1 @@
+"""A critic without a head, asked in words."""

@@ -1,0 +1,1 @@
+"""A value head on a backbone."""

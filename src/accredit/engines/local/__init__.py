@@ -1,0 +1,1 @@
+"""Sampling from a module in this process."""

@@ -1,0 +1,1 @@
+"""Causal language models: reading, checking, running and stepping them."""

@@ -1,0 +1,1 @@
+"""What a run can be told. Loads no torch."""

@@ -1,0 +1,1 @@
+"""What a reader of the numbers would call out."""

@@ -1,0 +1,1 @@
+"""How far a critic can be trusted."""

@@ -1,0 +1,1 @@
+"""A step's record as numbers."""

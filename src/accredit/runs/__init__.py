@@ -1,0 +1,1 @@
+"""A recipe as a run: wiring, sessions, going on."""

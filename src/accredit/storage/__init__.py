@@ -1,0 +1,1 @@
+"""What lies on disk: files, run directories, checkpoints."""
