@@ -26,12 +26,12 @@ from walk_model import (
     critic_of,
     learner_of,
     mixed_prompts,
-    openings_at,
     outcome_targets,
     packaged_world,
+    prefixes_at,
 )
 
-from accredit.algorithms.build import Supplies, build_algorithm
+from accredit.algorithms.build import Parts, build_algorithm
 from accredit.algorithms.configs import GRPOConfig
 from accredit.algorithms.step import OutcomeAlgorithm
 from accredit.batches.decisions import token_steps
@@ -57,7 +57,7 @@ Cell = dict[str, dict[str, float]]
 def grpo(num_moves: int) -> OutcomeAlgorithm:
     """Whose credit and objective move the policy."""
     config = GRPOConfig(num_minibatches=4, clip_low=0.2, clip_high=0.28)
-    return build_algorithm(config, Supplies(3 * num_moves, None, None))
+    return build_algorithm(config, Parts(3 * num_moves, None, None))
 
 
 @dataclass(frozen=True)
@@ -106,14 +106,14 @@ def policy_change(num_moves: int, size: str, seed: int) -> Change:
     update = learner.begin(batch, credit.advantages, algorithm.objective, seed).run()
     log_ratios = learner.logprobs(batch) - update.old_logprobs
     fresh = world.rolled_out(prompts, GROUP_SIZE, ("new",))
-    openings, places = openings_at(fresh, NUM_PREFIXES, generator(seed, "prefixes"))
+    prefixes, places = prefixes_at(fresh, NUM_PREFIXES, generator(seed, "prefixes"))
     return Change(
         world,
         batch,
         torch.where(batch.trainable, log_ratios, 0.0).exp(),
         fresh,
         places,
-        world.mean_rewards(openings, NUM_CONTINUATIONS, ("truth",)),
+        world.mean_rewards(prefixes, NUM_CONTINUATIONS, ("truth",)),
     )
 
 

@@ -30,7 +30,7 @@ from accredit.records import Valuation
 from accredit.reports.environment import environment
 from accredit.runs.assembly import Assembly, assemble
 from accredit.runs.prefix_critics import exact_critic
-from accredit.types import Attempt
+from accredit.types import CriticQuery
 
 SETTINGS: dict[str, tuple[str, float]] = {
     "tied, 1e-9": ("tied", 1e-9),
@@ -51,7 +51,7 @@ class Watched:
         self.said: list[float] = []
         self.true: list[float] = []
 
-    def __call__(self, attempts: Sequence[Attempt]) -> Valuation:
+    def __call__(self, attempts: Sequence[CriticQuery]) -> Valuation:
         answer = self.critic(attempts)
         self.said = [math.nan if v is None else v for v in answer.values]
         self.true = [v or 0.0 for v in self.exact.values(attempts).values]

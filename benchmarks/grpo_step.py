@@ -38,7 +38,7 @@ from transformers import PreTrainedTokenizerFast, TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from accredit.algorithms.build import Supplies, build_algorithm
+from accredit.algorithms.build import Parts, build_algorithm
 from accredit.engines.local.engine import TransformersEngine
 from accredit.environments.single_turn import SingleTurn
 from accredit.functional.flops import ModelShape
@@ -142,7 +142,7 @@ class Ours:
             "learner": {"learning_rate": LEARNING_RATE},
         }
         config = recipe_from(recipe, "benchmark")
-        self.algorithm = build_algorithm(config.algorithm, Supplies(load.budget))
+        self.algorithm = build_algorithm(config.algorithm, Parts(load.budget))
         tokenizer = load.tokenizer()
         stops = (load.stop_token_id,) if load.ragged else ()
         problems = [

@@ -86,7 +86,7 @@ PLUS: Settings = AC2 | {
 }
 PAID_BY_BORDERS: Settings = {
     "algorithm.name": "ac2_plus",
-    "algorithm.border_lessons": False,
+    "algorithm.boundary_examples": False,
     "algorithm.target_rounding": "nearest",
     "algorithm.audit_half_life": "none",
     "algorithm.correction": "none",
@@ -135,7 +135,7 @@ CONFIGS: dict[str, Settings] = {
     "exact_border_credit": EXACT | PAID_BY_BORDERS,
     "exact_plus": without(PLUS, *LEARNING, "algorithm.critic.")
     | EXACT_CRITIC
-    | {"algorithm.border_lessons": False},
+    | {"algorithm.boundary_examples": False},
     "expectation_readout": AC2
     | {
         "algorithm.critic.readout": "expectation",
@@ -163,7 +163,7 @@ CONFIGS: dict[str, Settings] = {
     "plus_no_recalibration": PLUS | {"algorithm.recalibration_steps": 0},
     "plus_no_thinning": without(PLUS, "algorithm.smallest_audit_share")
     | {"algorithm.audit_half_life": "none"},
-    "plus_no_border_lessons": PLUS | {"algorithm.border_lessons": False},
+    "plus_no_boundary_examples": PLUS | {"algorithm.boundary_examples": False},
     "plus_border_lambda_0": PLUS | {"algorithm.border_lambda": 0.0},
     "plus_no_border_credit": without(PLUS, "algorithm.border_lambda")
     | {"algorithm.border_credit": False},

@@ -26,7 +26,7 @@ from accredit.randomness import generator
 from accredit.records import ValueTargets
 from accredit.tasks import walk
 from accredit.tasks.rendering import decoder, render_all
-from accredit.types import Batch, Message, Opening, Problem, Prompt, Sampling
+from accredit.types import Batch, Message, Prefix, Problem, Prompt, Sampling
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,10 @@ class WalkWorld:
         return starts[:, None] + credits.cumsum(1) - credits
 
     def mean_rewards(
-        self, openings: Sequence[Opening], count: int, key: tuple[int | str, ...]
+        self, prefixes: Sequence[Prefix], count: int, key: tuple[int | str, ...]
     ) -> Tensor:
-        """Monte Carlo V of each opening under the policy as it is."""
-        groups = self.environment.continue_from(openings, count, Sampling(), key)
+        """Monte Carlo V of each prefix under the policy as it is."""
+        groups = self.environment.continue_from(prefixes, count, Sampling(), key)
         rewards = [[verdict.reward for verdict in g.verdicts] for g in groups]
         return torch.tensor(rewards, dtype=torch.float64).mean(1)
 
@@ -143,15 +143,15 @@ def outcome_targets(batch: Batch) -> ValueTargets:
     return ValueTargets(targets, torch.ones_like(targets), batch.trainable)
 
 
-def openings_at(
+def prefixes_at(
     batch: Batch, count: int, draw: np.random.Generator
-) -> tuple[list[Opening], Tensor]:
+) -> tuple[list[Prefix], Tensor]:
     """Prefixes drawn evenly from all that a token was sampled after; their (row, t)."""
     places = batch.trainable.nonzero()
     chosen = places[draw.choice(len(places), count, replace=False)]
-    openings = []
+    prefixes = []
     for row, t in chosen.tolist():
         prompt = batch.prompts[row]
         written = batch.token_ids[row, len(prompt.token_ids) : t].tolist()
-        openings.append(Opening(prompt, tuple(written)))
-    return openings, chosen
+        prefixes.append(Prefix(prompt, tuple(written)))
+    return prefixes, chosen

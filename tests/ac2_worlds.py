@@ -14,9 +14,9 @@ from torch import Tensor
 
 from accredit.algorithms.ac2.memory import AC2Memory
 from accredit.batches.replay import (
-    LessonBuffer,
+    ExampleBuffer,
     RolloutBuffer,
-    StoredLesson,
+    StoredExample,
     StoredRollout,
     packed,
 )
@@ -28,9 +28,9 @@ from accredit.loops.synchronous import advance, first_state
 from accredit.records import Record, State
 from accredit.tasks.source import ShuffledPrompts
 from accredit.types import (
-    Attempt,
     Batch,
     Completion,
+    CriticQuery,
     Problem,
     Request,
     Sampling,
@@ -153,8 +153,8 @@ def chosen(critic: Any = None, name: str = "ac2", budget: int = LONG, **keys: An
 def reads(table: dict[str, float | None], default: float | None = 0.5) -> TableCritic:
     """A critic that says what the table says of a text."""
 
-    def value_of(attempt: Attempt) -> float | None:
-        return table.get(text_of(attempt.written), default)
+    def value_of(query: CriticQuery) -> float | None:
+        return table.get(text_of(query.written), default)
 
     return TableCritic(value_of)
 
@@ -164,7 +164,7 @@ def remembering(
     *,
     ready: Sequence[str] = (),
     bank: dict[str, str] | None = None,
-    lessons: Sequence[tuple[str, str, float, str | None]] = (),
+    examples: Sequence[tuple[str, str, float, str | None]] = (),
     window: Sequence[Sequence[float]] = (),
     tracks: dict[str, Track] | None = None,
     spreads: dict[str, tuple[int, float]] | None = None,
@@ -178,13 +178,13 @@ def remembering(
     """A state as if steps before had left it so. Texts are letters."""
     rollouts = [StoredRollout.of(p, ids(text), reward) for p, text, reward in stored]
     taught = [
-        StoredLesson.of(p, ids(text), target, None if shown is None else ids(shown))
-        for p, text, target, shown in lessons
+        StoredExample.of(p, ids(text), target, None if shown is None else ids(shown))
+        for p, text, target, shown in examples
     ]
     trusted = {name: Track(ready=True, nonzero_seen=True) for name in ready}
     memory = AC2Memory(
         rollouts=RolloutBuffer(capacity).added(rollouts),
-        examples=LessonBuffer(critic_capacity).added(taught),
+        examples=ExampleBuffer(critic_capacity).added(taught),
         learning_rate=learning_rate,
         entropy_offset=offset,
         bank=ReferenceBank(
@@ -218,7 +218,7 @@ def memory_in(state: State) -> SimpleNamespace:
             (item.problem_id, text_of(item.token_ids), item.reward)
             for item in memory.rollouts.items
         ],
-        lessons=[
+        examples=[
             (
                 item.problem_id,
                 text_of(item.token_ids),

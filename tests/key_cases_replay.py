@@ -88,7 +88,7 @@ LONG_CHUNKS: Keys = {"chunk_signal": 1.0}
 PLUS_CHANGES: dict[str, tuple[Keys, Keys]] = {
     "border_credit": (AUDITED, {"border_credit": False}),
     "border_lambda": (AUDITED, {"border_lambda": 0.1}),
-    "border_lessons": ({}, {"border_lessons": False}),
+    "boundary_examples": ({}, {"boundary_examples": False}),
     "correction": ({}, CORRECTED_TARGETS),
     "correction_cap": (CORRECTED_TARGETS, {"correction_cap": 1.0}),
     "recalibration_steps": ({}, {"recalibration_steps": 0}),
@@ -181,7 +181,7 @@ def start(learning_rate: float, empty: Any):
         capacity=empty.rollouts.capacity,
         critic_capacity=len(LESSONS) if examples is None else examples.capacity,
         bank={"p2": "abcdef"},
-        lessons=LESSONS,
+        examples=LESSONS,
         window=[[0.1, 0.3]],
         tracks=dict.fromkeys(("p0", "p1", "p2"), TRACK),
         spreads=dict.fromkeys(("p0", "p1", "p2"), (2, 0.04)),

@@ -18,7 +18,7 @@ from accredit.critics.prompted.questions import Questions, template_named
 from accredit.critics.value_head.asked import AskedHead
 from accredit.functional.grids import grid_values
 from accredit.records import CriticUpdate, Valuation
-from accredit.types import Attempt, ValuedAttempt
+from accredit.types import CriticExample, CriticQuery
 
 NUM_LETTERS = 8
 END_OF_TURN = 7
@@ -39,13 +39,13 @@ class LetterQuestions(Questions):
         self.answers = tuple((k,) for k in range(grid_size))
         self.mark = len(self.template.stem) % NUM_LETTERS
 
-    def context(self, attempt: Attempt, with_reference: bool) -> tuple[int, ...]:
-        left = max(0, self.max_new_tokens - len(attempt.written)) % NUM_LETTERS
+    def context(self, query: CriticQuery, with_reference: bool) -> tuple[int, ...]:
+        left = max(0, self.max_new_tokens - len(query.written)) % NUM_LETTERS
         asked = (WITHOUT, left, self.mark)
         if with_reference:
-            assert attempt.reference is not None
-            asked = (WITH, left, *attempt.reference, self.mark)
-        return (*attempt.prompt.token_ids, *attempt.written, *asked)
+            assert query.reference is not None
+            asked = (WITH, left, *query.reference, self.mark)
+        return (*query.prompt.token_ids, *query.written, *asked)
 
     def parsed(self, ids: Sequence[int]) -> int | None:
         return ids[0] if ids and (ids[0],) in self.answers else None
@@ -55,7 +55,7 @@ def letter_critic(section: Any, max_new_tokens: int, model: Any, head: Any) -> A
     """The prefix critic of a section on a small model; `head` is its value head."""
     options = section.critic
     if isinstance(options, ExactConfig):
-        return ExactCritic(lambda attempts: [share(a.written) for a in attempts])
+        return ExactCritic(lambda queries: [share(a.written) for a in queries])
     if not isinstance(options, PromptedConfig):
         return AskedHead(head)
     is_tied = options.weights == "tied"
@@ -79,35 +79,35 @@ def share(written: Sequence[int]) -> float:
 class TableCritic:
     """Says what `value_of` says of an attempt, and remembers what it was told."""
 
-    value_of: Callable[[Attempt], float | None] = lambda attempt: 0.5
+    value_of: Callable[[CriticQuery], float | None] = lambda attempt: 0.5
     learning_rate: float = 1e-3
     displacement: float | None = 0.0
     loss: float = 0.5
-    no_room: Callable[[Attempt], bool] = lambda attempt: False
+    no_room: Callable[[CriticQuery], bool] = lambda attempt: False
     """Of which attempts the question does not fit."""
     flops: float = 7.0
     """Of a question."""
     happens: Callable[[], Any] = lambda: None
     """What is noted when it learns."""
-    asked: list[list[Attempt]] = field(default_factory=list)
-    taught: list[list[ValuedAttempt]] = field(default_factory=list)
+    asked: list[list[CriticQuery]] = field(default_factory=list)
+    taught: list[list[CriticExample]] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
-    joint: list[list[ValuedAttempt]] = field(default_factory=list)
+    joint: list[list[CriticExample]] = field(default_factory=list)
     noted: list[Any] = field(default_factory=list)
 
-    def values(self, attempts: Sequence[Attempt]) -> Valuation:
-        self.asked.append(list(attempts))
-        left_out = tuple(self.no_room(attempt) for attempt in attempts)
+    def values(self, queries: Sequence[CriticQuery]) -> Valuation:
+        self.asked.append(list(queries))
+        left_out = tuple(self.no_room(query) for query in queries)
         values = tuple(
-            None if full else self.value_of(attempt)
-            for attempt, full in zip(attempts, left_out, strict=True)
+            None if full else self.value_of(query)
+            for query, full in zip(queries, left_out, strict=True)
         )
-        return Valuation(values, self.flops * len(attempts), left_out)
+        return Valuation(values, self.flops * len(queries), left_out)
 
     def update(
-        self, lessons: Sequence[ValuedAttempt], learning_rate: float
+        self, examples: Sequence[CriticExample], learning_rate: float
     ) -> CriticUpdate | None:
-        self.taught.append(list(lessons))
+        self.taught.append(list(examples))
         self.rates.append(learning_rate)
         self.noted.append(self.happens())
         return CriticUpdate(
@@ -120,8 +120,8 @@ class TableCritic:
             num_nonfinite=int(not math.isfinite(self.loss)),
         )
 
-    def add_gradient(self, lessons: Sequence[ValuedAttempt]) -> CriticUpdate:
-        self.joint.append(list(lessons))
+    def add_gradient(self, examples: Sequence[CriticExample]) -> CriticUpdate:
+        self.joint.append(list(examples))
         self.noted.append(self.happens())
         return CriticUpdate((self.loss,), (), 0.0, 0, 11.0)
 

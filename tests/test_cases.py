@@ -247,7 +247,7 @@ def test_p13_b109_engine_learner_and_reference_agree_after_a_sync():
 
 
 def test_b067_tokens_and_logprobs_must_be_as_many():
-    """Case B067: three ids and four log-probs end at the engine's border."""
+    """Case B067: three ids and four log-probs end at the engine's boundary."""
     with pytest.raises(ValueError, match="3 tokens and 4 log-probs"):
         Completion((1, 2, 3), (-1.0,) * 4, StopReason.STOP)
 

@@ -83,8 +83,8 @@ def test_a_later_turn_reads_only_what_is_new():
     """
     cost = rollout_cost([group("ssooss")], SHAPE)
     assert cost.decode_flops == (88 + 8 * (3 + 1)) + (88 + 8 * (7 + 1))
-    opening = 68 * 3 + 20 + 8 * 6
-    assert cost.prefill_flops == opening + 68 * 3 + 20 + 8 * (5 + 6 + 7)
+    prefix = 68 * 3 + 20 + 8 * 6
+    assert cost.prefill_flops == prefix + 68 * 3 + 20 + 8 * (5 + 6 + 7)
     assert cost.tokens_generated == 4
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
 
-from accredit.algorithms.build import Supplies, build_algorithm
+from accredit.algorithms.build import Parts, build_algorithm
 from accredit.algorithms.opd import PolicyAsTeacher, ShownTeacher, Teacher
 from accredit.critics.build import build_critic
 from accredit.critics.configs import ValueHeadConfig
@@ -35,7 +35,7 @@ from accredit.types import (
     Batch,
     Group,
     Message,
-    Opening,
+    Prefix,
     Problem,
     Prompt,
     Rollout,
@@ -192,7 +192,7 @@ def algorithm(
         model = small_policy() if learner is None else learner.model
         asked = letter_critic(config.algorithm, max_new_tokens, model, critic)
         critic = None
-    supplies = Supplies(max_new_tokens, critic, asked, teacher)
+    supplies = Parts(max_new_tokens, critic, asked, teacher)
     return build_algorithm(config.algorithm, supplies)
 
 
@@ -309,16 +309,16 @@ class ScriptedEnvironment:
 
     def continue_from(
         self,
-        openings: Sequence[Opening],
+        prefixes: Sequence[Prefix],
         group_size: int,
         sampling: Sampling,
         key: tuple[int | str, ...],
     ) -> list[Group]:
         if len(self.keys) < len(self.script):
-            prompts = [opening.prompt for opening in openings]
+            prompts = [prefix.prompt for prefix in prefixes]
             return self.roll_out(prompts, group_size, sampling, key)
         half = [((1,), 0.5)] * group_size
-        return [answered(opening.prompt, half) for opening in openings]
+        return [answered(prefix.prompt, half) for prefix in prefixes]
 
     def has_answer(self, prompt: Prompt, written: Sequence[int]) -> bool:
         return False

@@ -14,17 +14,17 @@ from torch import Tensor
 
 from accredit.records import CriticUpdate, PolicyUpdate, Valuation, ValueTargets
 from accredit.types import (
-    Attempt,
     Batch,
     Completion,
+    CriticExample,
+    CriticQuery,
     Group,
-    Opening,
+    Prefix,
     Problem,
     Prompt,
     Request,
     Rollout,
     Sampling,
-    ValuedAttempt,
     Verdict,
 )
 
@@ -140,7 +140,7 @@ class Verifier(Protocol):
 
 @runtime_checkable
 class Environment(Protocol):
-    """How a rollout happens: prompts or openings in, verified groups out."""
+    """How a rollout happens: prompts or prefixes in, verified groups out."""
 
     def roll_out(
         self,
@@ -152,7 +152,7 @@ class Environment(Protocol):
 
     def continue_from(
         self,
-        openings: Sequence[Opening],
+        prefixes: Sequence[Prefix],
         group_size: int,
         sampling: Sampling,
         key: tuple[int | str, ...],
@@ -213,13 +213,13 @@ class PrefixCritic(Protocol):
         """That it begins with."""
         ...
 
-    def values(self, attempts: Sequence[Attempt]) -> Valuation: ...
+    def values(self, queries: Sequence[CriticQuery]) -> Valuation: ...
 
     def update(
-        self, lessons: Sequence[ValuedAttempt], learning_rate: float
+        self, examples: Sequence[CriticExample], learning_rate: float
     ) -> CriticUpdate | None: ...
 
-    def add_gradient(self, lessons: Sequence[ValuedAttempt]) -> CriticUpdate: ...
+    def add_gradient(self, examples: Sequence[CriticExample]) -> CriticUpdate: ...
 
     def save(self, folder: Path) -> None: ...
 

@@ -159,12 +159,12 @@ class Routing:
     targets: Float[Tensor, " group"]
     """What it should have said by the group's endpoints, as it is taught."""
     asked: Bool[Tensor, " rollout"]
-    """True where a rollout stopped at a chunk border and the critic was to value it."""
+    """True where a rollout was stopped, and the critic was to value its end."""
     endpoint_values: Float[Tensor, " rollout"]
     """The critic's value of the end of those rollouts."""
-    border_values: Float[Tensor, " rollout"]
+    boundary_values: Float[Tensor, " rollout"]
     """Of rollouts that ran on: its value where they would have been stopped."""
-    border_reached: Bool[Tensor, " rollout"]
+    boundary_reached: Bool[Tensor, " rollout"]
     """True where a rollout that ran on would have been stopped."""
     inclusion: Float[Tensor, " group"]
     """Probability of an audit, of ready groups; 1 of all that ran to their end anyway.

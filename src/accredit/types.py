@@ -2,8 +2,8 @@
 
     Problem --tokenizer--> Prompt --engine, environment--> Rollout --verifier--> Verdict
     Prompt + (Rollout, Verdict) x group_size --> Group --collate--> Batch
-    Prompt + the beginning of a rollout --> Opening --environment--> Group
-    Opening + a reference --> Attempt --critic--> its value
+    Prompt + the beginning of a rollout --> Prefix --environment--> Group
+    Prefix + a reference --> CriticQuery --critic--> its value
 
 What a step makes of a batch is in `records`.
 
@@ -38,7 +38,7 @@ class StopReason(StrEnum):
     LENGTH = "length"
     """The token budget ran out: truncated, which is not finished."""
     CHUNK = "chunk"
-    """Stopped at a chunk border on purpose; the critic values what follows."""
+    """Stopped at a chunk boundary on purpose; the critic values what follows."""
     ENVIRONMENT = "environment"
     """The environment ended the episode (solved, or no turns left)."""
     FAILURE = "failure"
@@ -89,7 +89,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Opening:
+class Prefix:
     """Where a continuation begins: a prompt, and what is replayed behind it."""
 
     prompt: Prompt
@@ -111,7 +111,7 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class Attempt:
+class CriticQuery:
     """The beginning of a completion, as a critic is asked about it."""
 
     prompt: Prompt
@@ -122,10 +122,10 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class ValuedAttempt:
+class CriticExample:
     """What a critic should have said of an attempt."""
 
-    attempt: Attempt
+    query: CriticQuery
     target: float
     """Reward units."""
 

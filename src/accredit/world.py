@@ -192,10 +192,10 @@ def rollout_cost(groups: Sequence[Group], shape: ModelShape) -> Cost:
             for num_prefix, num_new in rollout.spans:
                 decode += decode_flops(shape, num_prefix, num_new)
                 tokens += num_new
-                opening = opening_ids(rollout, num_prefix)
-                if cached or opening not in firsts:
+                prefix = prefix_ids(rollout, num_prefix)
+                if cached or prefix not in firsts:
                     prefill += prefill_flops(shape, num_prefix, cached)
-                    firsts.add(opening)
+                    firsts.add(prefix)
                 cached = num_prefix + num_new - 1
     return Cost(
         decode_flops=float(decode),
@@ -210,7 +210,7 @@ def valuation_cost(flops: float, num_questions: int) -> Cost:
     return Cost(critic_flops=flops, num_questions=num_questions)
 
 
-def opening_ids(rollout: Rollout, num_prefix: int) -> tuple[int, ...]:
+def prefix_ids(rollout: Rollout, num_prefix: int) -> tuple[int, ...]:
     """The first `num_prefix` ids, without a copy where they are the prompt."""
     prompt = rollout.prompt.token_ids
     if num_prefix == len(prompt):

@@ -29,7 +29,7 @@ from worlds import UnmovedSteps
 
 STORED = [("p1", "abcdefabcd", 0.2)]
 LINES = ["abaaaaaaaa", "ah", "ggaaaaaaaa", "ccaaaaaaaa"]
-"""Stopped; stops by itself at the border; has its answer there; stopped."""
+"""Stopped; stops by itself at the boundary; has its answer there; stopped."""
 REWARDS = {"abcdah": 0.2, "abcdgg": 0.7}
 SAYS = {"abcd": 0.5, "abcdab": 0.9, "abcdcc": None}
 

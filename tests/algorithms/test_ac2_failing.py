@@ -35,7 +35,7 @@ def test_a_failed_judge_masks_its_rollout_by_default():
     record, memory, _, _ = stepped(JUDGED, {}, HALF_JUDGED, ready=False)
     assert row_advantages(record) == pytest.approx([0.4, 0.0, -0.1, -0.3], abs=1e-6)
     assert record.batch.verified.tolist() == [True, False, True, True]
-    assert memory.lessons == [("p1", "abcd", pytest.approx(0.6), None)]
+    assert memory.examples == [("p1", "abcd", pytest.approx(0.6), None)]
     assert record.counts["rewards_invalid"] == 1
 
 
@@ -47,7 +47,7 @@ def test_a_failed_judge_is_worth_zero_where_the_recipe_says_so():
     expected = [0.55, -0.45, 0.05, -0.15]
     assert row_advantages(record) == pytest.approx(expected, abs=1e-6)
     assert record.batch.verified.all()
-    assert memory.lessons == [("p1", "abcd", pytest.approx(0.6), None)]
+    assert memory.examples == [("p1", "abcd", pytest.approx(0.6), None)]
     assert record.counts["rewards_invalid"] == 1
 
 
@@ -65,7 +65,7 @@ def test_a_group_whose_every_value_is_invalid_teaches_nobody():
     assert record.shaped_rewards.tolist() == [0.0, 0.0]
     assert math.isnan(record.routing.targets[0])
     assert (record.policy, record.critic, critic.taught) == (None, None, [])
-    assert memory.lessons == []
+    assert memory.examples == []
     assert memory.gate.window == ((),)
     assert record.counts["critic_answers_invalid"] == 2
     assert record.counts["updates_skipped"] == 1
@@ -87,7 +87,7 @@ def test_the_tokens_of_stopped_rollouts_have_a_weight_of_their_own():
 
 
 BEYOND = ["abaah", "ah", "ggaah", "cch"]
-"""Runs past the border; ends there; passes it with its answer; passes it."""
+"""Runs past the boundary; ends there; passes it with its answer; passes it."""
 BEYOND_REWARDS = {"abcdabaah": 0.8, "abcdah": 0.2, "abcdggaah": 0.6, "abcdcch": 0.4}
 BEYOND_SAYS = {"abcd": 0.5, "abcdab": 0.3, "abcdcc": None}
 
@@ -95,7 +95,7 @@ BEYOND_SAYS = {"abcd": 0.5, "abcdab": 0.3, "abcdcc": None}
 @pytest.mark.parametrize(
     ("lambda_", "ends"),
     [
-        # .5 .3 + .5 .8 = .55; nothing to mix where the border was not valued.
+        # .5 .3 + .5 .8 = .55; nothing to mix where the boundary was not valued.
         (0.5, [0.55, 0.2, 0.6, 0.4]),
         # .75 .3 + .25 .8 = .425
         (0.25, [0.425, 0.2, 0.6, 0.4]),
@@ -136,8 +136,8 @@ def test_audits_are_judged_and_asked_about_where_they_would_have_been_stopped():
     assert judged == list(BEYOND_REWARDS)
     # Not behind an answer, and not where the rollout ended.
     assert asked(critic) == ["abcd", "abcdab", "abcdcc"]
-    assert record.routing.border_reached.tolist() == [True, False, False, True]
-    hope = record.routing.border_values.tolist()
+    assert record.routing.boundary_reached.tolist() == [True, False, False, True]
+    hope = record.routing.boundary_values.tolist()
     assert hope[0] == pytest.approx(0.3)
     assert all(math.isnan(value) for value in hope[1:])
     assert row_advantages(record) == pytest.approx([0.3, -0.3, 0.1, -0.1], abs=1e-6)
@@ -155,7 +155,7 @@ def test_audits_are_judged_and_asked_about_where_they_would_have_been_stopped():
 )
 def test_what_a_stopped_group_teaches(mode, ready, target):
     record, memory, _, _ = stepped(critic_targets=mode)
-    assert memory.lessons == (
+    assert memory.examples == (
         [] if target is None else [("p1", "abcd", pytest.approx(target), None)]
     )
     assert row_advantages(record) == pytest.approx([0.3, -0.4, 0.1, 0.0], abs=1e-6)
@@ -167,7 +167,7 @@ def test_what_a_stopped_group_teaches(mode, ready, target):
         # (.8 + .2 + .6 + .4) / 4
         ("mixed", 0.5),
         ("monte_carlo", 0.5),
-        # .3 at the border of the first, .2 and .6 as they ended; the last is unknown:
+        # .3 at the boundary of the first, .2 and .6 as they ended; the last is unknown:
         # 1.1 / 3 = .367
         ("bootstrap", 0.4),
     ],
@@ -176,7 +176,7 @@ def test_what_a_judged_group_teaches(mode, target):
     record, memory, critic, _ = stepped(
         BEYOND, BEYOND_SAYS, BEYOND_REWARDS, ready=False, critic_targets=mode
     )
-    assert memory.lessons == [("p1", "abcd", pytest.approx(target), None)]
+    assert memory.examples == [("p1", "abcd", pytest.approx(target), None)]
     # The policy learns from the rewards whatever the critic is taught.
     assert row_advantages(record) == pytest.approx([0.3, -0.3, 0.1, -0.1], abs=1e-6)
     more = ["abcdab", "abcdcc"] if mode == "bootstrap" else []
@@ -204,7 +204,7 @@ def test_prefixes_in_place_of_siblings_have_a_chunk_and_their_own_value_each(cut
     assert not record.routing.audited.any()
     assert record.batch.sampled.sum(1).tolist() == [2, 2, 2]
     assert row_advantages(record) == pytest.approx([0.41, -0.3, 0.0], abs=1e-6)
-    assert memory.lessons == [
+    assert memory.examples == [
         ("p1", "ab", pytest.approx(0.7), None),
         ("p1", "abcd", pytest.approx(0.2), None),
         ("p1", "", pytest.approx(0.4), None),
@@ -220,7 +220,7 @@ def test_a_prefix_alone_needs_a_valid_end_and_a_valid_baseline(cuts):
     assert row_advantages(record) == pytest.approx([0.0, 0.0, 0.5], abs=1e-6)
     assert record.batch.verified.tolist() == [False, False, True]
     # An end that is not valid is no target.
-    assert "abcd" not in [text for _, text, _, _ in memory.lessons]
+    assert "abcd" not in [text for _, text, _, _ in memory.examples]
 
 
 @pytest.mark.parametrize(

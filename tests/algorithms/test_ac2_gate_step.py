@@ -143,7 +143,7 @@ def test_nobody_is_ready_because_it_always_fails():
 
 
 def test_a_nonzero_word_about_an_end_counts_too():
-    """V(abcd) = 0 and 0 comes, but of a border the critic once hoped for .3."""
+    """V(abcd) = 0 and 0 comes, but of a boundary the critic once hoped for .3."""
     world = spoken_world(lambda problem, text, sibling: "ccch", lambda text: 0.0)
     critic = reads({"abcd": 0.0, "abcdcc": 0.3})
     algorithm_ = chosen(critic, grid_size=11, critic_targets="bootstrap")
@@ -265,20 +265,20 @@ def test_the_reference_shown_is_the_source_s_own_else_the_bank_s_else_none(
     assert found == {None if shown is None else ids(shown)}
     assert record.routing.reference_shown.tolist() == [shown is not None]
     (taught,) = critic.taught
-    assert [lesson.attempt.reference for lesson in taught] == list(found)
+    assert [example.attempt.reference for example in taught] == list(found)
     # The record keeps the source where it passed, whatever is shown of it.
     kept = source[1] if source is PASSED else None
-    assert memory.lessons == [("p1", "abcd", 0.5, kept)]
+    assert memory.examples == [("p1", "abcd", 0.5, kept)]
 
 
 def test_a_record_gains_the_reference_that_came_after_it():
     """It was stored without; by now the bank has one. Its own stays its own."""
-    lessons = [("p1", "ab", 0.3, None), ("p1", "abc", 0.4, "abch")]
-    state = remembering([FAILED], bank=BANK, lessons=lessons)
+    examples = [("p1", "ab", 0.3, None), ("p1", "abc", 0.4, "abch")]
+    state = remembering([FAILED], bank=BANK, examples=examples)
     _, _, _, critic = stepped(state)
     found = {
-        text_of(lesson.attempt.written): lesson.attempt.reference
-        for lesson in critic.taught[0]
+        text_of(example.attempt.written): example.attempt.reference
+        for example in critic.taught[0]
     }
     assert found == {"ab": ids("gfedh"), "abc": ids("abch"), "abcd": ids("gfedh")}
 
@@ -286,4 +286,4 @@ def test_a_record_gains_the_reference_that_came_after_it():
 def test_a_step_teaches_by_the_bank_as_it_was():
     _, _, memory, critic = stepped(remembering([FAILED]), rewards=(1.0, 0.5))
     assert memory.bank["p1"] == "abcdah"
-    assert [lesson.attempt.reference for lesson in critic.taught[0]] == [None]
+    assert [example.attempt.reference for example in critic.taught[0]] == [None]

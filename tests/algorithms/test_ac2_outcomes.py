@@ -20,7 +20,7 @@ SAYS = {"ab": 0.5, "abcd": 0.6, "abcdef": 0.25}
 KEYS = {
     "group_size": 2,
     "border_lambda": 0.0,
-    "border_lessons": False,
+    "boundary_examples": False,
     "correction": "none",
     "audit_half_life": None,
     "chunk_signal": None,
@@ -60,7 +60,7 @@ def after_step(*outcomes, ready=True, says=SAYS, rewards=REWARDS, **keys):
 
 
 def test_an_audited_group_tells_of_its_prefix_and_of_every_border():
-    """Rewards 1 and .5: the prefix earned .75 of two; row 0 earned 1 at two borders."""
+    """Rewards 1 and .5: the prefix earned .75 of two; row 0 1 at two boundaries."""
     kept, _ = stepped()
     assert kept == [
         [
@@ -77,7 +77,7 @@ def test_a_group_that_is_not_ready_tells_of_its_prefix_alone():
 
 
 def test_a_stopped_group_tells_nothing():
-    """Only one of its members ends before the border; to count it would be to choose
+    """Only one of its members ends before the boundary; to count it would be to choose
     by the outcome.
     """
     kept, record = stepped(audit_share=0.0)
@@ -108,8 +108,8 @@ def test_all_values_are_moved_by_the_odds_of_what_came():
         return 1 / (1 + math.exp(-(math.log(value / (1 - value)) + shift)))
 
     assert record.routing.prefix_values.tolist() == pytest.approx([moved(0.5)])
-    assert record.routing.border_values[0] == pytest.approx(moved(0.6))
-    # The chunks of the first: V - mean, then what each border changed.
+    assert record.routing.boundary_values[0] == pytest.approx(moved(0.6))
+    # The chunks of the first: V - mean, then what each boundary changed.
     row = record.credit.advantages[0][record.batch.sampled[0]].tolist()
     first = (moved(0.6) + 0.5) / 2
     steps = [moved(0.6) - first, moved(0.25) - moved(0.6), 1.0 - moved(0.25)]

@@ -31,7 +31,7 @@ from accredit.types import Batch
 STORED = [("p1", "abcdefabcd", 0.2)]
 PLAIN: dict[str, Any] = {
     "border_credit": False,
-    "border_lessons": False,
+    "boundary_examples": False,
     "correction": "none",
     "audit_half_life": None,
     "chunk_signal": None,
@@ -82,7 +82,7 @@ def test_without_its_ideas_it_deals_as_ac2_does():
     record, memory, _ = stepped()
     assert texts(record) == ["abcdefah", "abch"]
     assert row_advantages(record) == pytest.approx([0.4, -0.4])
-    assert [text for _, text, _, _ in memory.lessons] == ["ab"]
+    assert [text for _, text, _, _ in memory.examples] == ["ab"]
 
 
 def test_its_gate_read_out_and_rounding_have_other_defaults():
@@ -159,18 +159,18 @@ def test_a_failed_audit_is_paid_nothing_and_counts_nowhere():
 
 @pytest.mark.parametrize("ready", [True, False])
 def test_one_rollout_of_a_group_that_ran_on_teaches_at_a_border_of_its_own(ready):
-    """Its reward at `abcd` or `abcdef`; `ch` has no border inside it.
+    """Its reward at `abcd` or `abcdef`; `ch` has no boundary inside it.
 
-    Before the group's own lesson, so that it is forgotten first.
+    Before the group's own example, so that it is forgotten first.
     """
     seen = set()
     for step in range(8):
         state = remembering(STORED, ready=["p1"] if ready else [], step=step)
-        _, memory, _ = stepped(border_lessons=True, state=state)
-        border, group = memory.lessons
+        _, memory, _ = stepped(boundary_examples=True, state=state)
+        boundary, group = memory.examples
         assert group == ("p1", "ab", 0.6, None)
-        assert border[2] == 1.0
-        seen.add(border[1])
+        assert boundary[2] == 1.0
+        seen.add(boundary[1])
     assert seen == {"abcd", "abcdef"}
 
 
@@ -178,9 +178,9 @@ def test_its_target_is_the_reward_on_the_grid_where_targets_are():
     rewards = REWARDS | {"abcdefah": 0.35}
     for rounding, target in (("none", 0.35), ("nearest", 0.3)):
         _, memory, _ = stepped(
-            rewards=rewards, border_lessons=True, target_rounding=rounding
+            rewards=rewards, boundary_examples=True, target_rounding=rounding
         )
-        assert memory.lessons[0][2] == pytest.approx(target)
+        assert memory.examples[0][2] == pytest.approx(target)
 
 
 def test_one_border_of_a_group_is_taught_whoever_went_on():
@@ -188,19 +188,19 @@ def test_one_border_of_a_group_is_taught_whoever_went_on():
     rewards = {"abccaah": 0.9, "abddaah": 0.3, "h": 0.0}
     for step in range(8):
         state = remembering(STORED, step=step)
-        _, memory, _ = stepped(lines, {}, rewards, border_lessons=True, state=state)
-        assert len(memory.lessons) == 2
-        seen.add(memory.lessons[0][1:3])
+        _, memory, _ = stepped(lines, {}, rewards, boundary_examples=True, state=state)
+        assert len(memory.examples) == 2
+        seen.add(memory.examples[0][1:3])
     assert seen == {("abcc", 0.9), ("abccaa", 0.9), ("abdd", 0.3), ("abddaa", 0.3)}
 
 
 def test_what_was_stopped_or_not_judged_teaches_no_border():
     says = SAYS | {"abch": 0.1}
-    _, memory, _ = stepped(says=says, border_lessons=True, audit_share=0.0)
-    assert [text for _, text, _, _ in memory.lessons] == ["ab"]
+    _, memory, _ = stepped(says=says, boundary_examples=True, audit_share=0.0)
+    assert [text for _, text, _, _ in memory.examples] == ["ab"]
     rewards = REWARDS | {"abcdefah": None}
-    _, memory, _ = stepped(rewards=rewards, border_lessons=True)
-    assert [text for _, text, _, _ in memory.lessons] == ["ab"]
+    _, memory, _ = stepped(rewards=rewards, boundary_examples=True)
+    assert [text for _, text, _, _ in memory.examples] == ["ab"]
 
 
 @dataclass
@@ -243,7 +243,7 @@ def test_targets_follow_the_policy_by_the_doubly_robust_rule(ratios, keys, targe
     """Y = V + ratio (v - V), V of the prefix."""
     section = {"correction": "doubly_robust"} | keys
     _, memory, _ = stepped(learner=moving(*ratios), **section)
-    assert memory.lessons == [("p1", "ab", pytest.approx(target, abs=1e-5), None)]
+    assert memory.examples == [("p1", "ab", pytest.approx(target, abs=1e-5), None)]
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_where_the_prefix_has_no_value_the_group_s_mean_stands_for_it():
         learner=moving(1.5, 0.5),
         correction="doubly_robust",
     )
-    assert memory.lessons[0][2] == pytest.approx(0.8, abs=1e-5)
+    assert memory.examples[0][2] == pytest.approx(0.8, abs=1e-5)
 
 
 def test_the_gate_is_told_the_error_of_before_the_correction():
@@ -360,7 +360,7 @@ def test_the_spread_of_values_a_chunk_on_is_remembered(signal, says, added):
 
 
 def test_a_spread_needs_two_siblings_that_the_critic_valued():
-    """Only the first goes beyond its border."""
+    """Only the first goes beyond its boundary."""
     state = remembering(STORED, ready=["p1"], spreads={"p1": (3, 0.1)})
     _, memory, _ = stepped(state=state)
     assert memory.spreads == {"p1": (3, 0.1)}

@@ -150,11 +150,11 @@ def test_the_surrogate_is_clipped_with_the_offset_on_top(keys, offset, expected)
 def test_several_steps_of_the_critic_share_the_records(count, sizes):
     critic = reads({})
     critic.displacement = 1.5
-    state = remembering(STORED, lessons=LESSONS)
+    state = remembering(STORED, examples=LESSONS)
     algorithm_ = chosen(critic, grid_size=11, critic_steps=count)
     _, record, _ = one_step(algorithm_, spoken_world(lines), state)
     assert [len(part) for part in critic.taught] == sizes
-    seen = [lesson.attempt.written for part in critic.taught for lesson in part]
+    seen = [example.attempt.written for part in critic.taught for example in part]
     assert len(seen) == 6
     assert record.critic.losses == (0.5,) * len(sizes)
     # Their moves add up, as do their FLOPs.
@@ -169,26 +169,26 @@ def taught(state, **keys):
     critic = reads({})
     world = spoken_world(lines, num_prompts=keys.pop("num_prompts", 6))
     _, record, memory = one_step(chosen(critic, grid_size=11, **keys), world, state)
-    (lessons,) = critic.taught
-    found = [(text_of(v.attempt.written), round(v.target, 6)) for v in lessons]
+    (examples,) = critic.taught
+    found = [(text_of(v.attempt.written), round(v.target, 6)) for v in examples]
     return found, record, memory
 
 
 def test_what_is_new_is_taught_at_once_beside_what_is_in_store():
-    found, record, memory = taught(remembering(STORED, lessons=LESSONS))
+    found, record, memory = taught(remembering(STORED, examples=LESSONS))
     replayed_ids = record.groups[0].rollouts[0].completion_ids
     new = text_of(replayed_ids[: int(record.routing.num_replayed[0])])
     assert sorted(text for text, _ in found) == sorted(
         ["a", "ab", "abc", "abcd", "abcde", new]
     )
-    assert memory.lessons[-1][:2] == ("p1", new)
-    assert len(memory.lessons) == 6
+    assert memory.examples[-1][:2] == ("p1", new)
+    assert len(memory.examples) == 6
 
 
 def test_so_many_records_are_drawn_without_replacement():
     seen = set()
     for step in range(6):
-        state = remembering(STORED, lessons=LESSONS, step=step)
+        state = remembering(STORED, examples=LESSONS, step=step)
         found, _, _ = taught(state, records_per_step=3, largest_cut_share=0.1)
         assert len({text for text, _ in found}) == 3
         seen.add(tuple(sorted(found)))
@@ -196,16 +196,16 @@ def test_so_many_records_are_drawn_without_replacement():
 
 
 def test_the_oldest_records_leave_first():
-    state = remembering(STORED, lessons=LESSONS, critic_capacity=3)
+    state = remembering(STORED, examples=LESSONS, critic_capacity=3)
     _, _, memory = taught(state, critic_capacity=3, largest_cut_share=0.1)
-    assert [text for _, text, _, _ in memory.lessons] == ["abcd", "abcde", ""]
+    assert [text for _, text, _, _ in memory.examples] == ["abcd", "abcde", ""]
 
 
 def test_records_of_problems_that_are_gone_are_passed_over():
-    state = remembering(STORED, lessons=[*LESSONS, ("gone", "a", 0.5, None)])
+    state = remembering(STORED, examples=[*LESSONS, ("gone", "a", 0.5, None)])
     found, _, memory = taught(state, largest_cut_share=0.1)
     assert len(found) == 6
-    assert len(memory.lessons) == 7
+    assert len(memory.examples) == 7
 
 
 def test_a_step_without_anything_for_the_policy_is_the_critic_s_alone():
@@ -213,7 +213,7 @@ def test_a_step_without_anything_for_the_policy_is_the_critic_s_alone():
     critic = reads({})
     learner = watched()
     world = spoken_world(lines, lambda text: None, learner=learner)
-    state = remembering(STORED, lessons=LESSONS)
+    state = remembering(STORED, examples=LESSONS)
     _, record, _ = one_step(chosen(critic, grid_size=11), world, state)
     assert record.policy is None
     assert learner.objectives == []

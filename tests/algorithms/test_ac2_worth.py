@@ -85,7 +85,7 @@ def test_without_that_word_nobody_learns_but_the_critic():
     assert not record.batch.trainable.any()
     assert record.policy is None
     assert record.critic is not None
-    assert memory.lessons == [("p1", "abcd", 0.6, None)]
+    assert memory.examples == [("p1", "abcd", 0.6, None)]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_target_is_the_mean_on_the_grid_ties_down(ends, target):
     rewards = dict(zip(("abcdah", "abcdbh"), ends, strict=True))
     record, memory, _, _ = stepped(["ah", "bh"], {}, rewards, ready=False)
     assert record.routing.targets.tolist() == pytest.approx([target])
-    assert memory.lessons == [("p1", "abcd", pytest.approx(target), None)]
+    assert memory.examples == [("p1", "abcd", pytest.approx(target), None)]
 
 
 def test_targets_may_stay_between_two_grid_values():
@@ -163,7 +163,7 @@ def test_a_target_needs_half_of_the_group_or_as_many_as_it_is_told(
     record, memory, _, _ = stepped(lines, {}, rewards, ready=False, min_valid=least)
     (target,) = record.routing.targets.tolist()
     assert (target == pytest.approx(0.4)) if known else math.isnan(target)
-    assert len(memory.lessons) == known
+    assert len(memory.examples) == known
     # Without a target there is no error either, and the visit is one all the same.
     assert len(memory.gate.window[-1]) == known
     assert len(memory.gate.window) == 1

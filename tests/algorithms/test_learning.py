@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from accredit.algorithms.build import Supplies, build_algorithm
+from accredit.algorithms.build import Parts, build_algorithm
 from accredit.learner.teacher import Teacher
 from accredit.loops.synchronous import advance, first_state
 from accredit.recipe.config import recipe_from
@@ -104,7 +104,7 @@ def test_a_student_learns_the_word_from_a_teacher_who_knows_it():
         section = {"name": "opd", "teacher": "its folder", "group_size": 32}
         section["prompts_per_step"] = 1
         config = recipe_from({"algorithm": section}, "test").algorithm
-        chosen = build_algorithm(config, Supplies(3, teacher=teacher))
+        chosen = build_algorithm(config, Parts(3, teacher=teacher))
         _, records = steps(chosen, world, 30)
         assert mean_reward(records[:3]) < 0.3, seed
         assert mean_reward(records[-3:]) > 0.8, seed
@@ -116,4 +116,4 @@ def test_every_name_builds_and_an_unknown_one_does_not():
 
     assert len(ALGORITHMS) == 15
     with pytest.raises(KeyError, match="trpo"):
-        build_algorithm(Unknown(), Supplies(8))
+        build_algorithm(Unknown(), Parts(8))

@@ -20,8 +20,8 @@ def options(name, **keys):
 
 def sizes(config):
     found = (config.fresh_per_step, config.store_size)
-    if hasattr(config, "lessons_in_store"):
-        found += (config.lessons_in_store, config.lessons_per_step)
+    if hasattr(config, "examples_in_store"):
+        found += (config.examples_in_store, config.examples_per_step)
     return found
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from accredit.batches import replay
 from accredit.batches.replay import (
-    LessonBuffer,
+    ExampleBuffer,
     RolloutBuffer,
-    StoredLesson,
+    StoredExample,
     StoredRollout,
     cut_points,
     drawn_cut,
@@ -35,12 +35,12 @@ def rollouts_of(rows):
 
 
 def lessons_of(rows):
-    return LessonBuffer(12).added([StoredLesson.of(*row) for row in rows])
+    return ExampleBuffer(12).added([StoredExample.of(*row) for row in rows])
 
 
 KINDS = [
     (RolloutBuffer, lambda i: StoredRollout.of(f"p{i}", [i], 0.5)),
-    (LessonBuffer, lambda i: StoredLesson.of(f"p{i}", [i], 0.5, None)),
+    (ExampleBuffer, lambda i: StoredExample.of(f"p{i}", [i], 0.5, None)),
 ]
 
 
@@ -115,13 +115,13 @@ def test_a_stored_rollout_counts_its_tokens_and_minds_a_torn_one():
 
 
 def test_a_lesson_has_a_reference_or_none():
-    lesson = StoredLesson.of("a", [3, 5], 0.5, [7, 11, 13])
-    assert lesson.token_ids == (3, 5)
-    assert lesson.reference_ids == (7, 11, 13)
-    assert StoredLesson.of("a", [], 0.5, None).reference_ids is None
-    assert StoredLesson.of("a", [], 0.5, []).reference_ids == ()
+    example = StoredExample.of("a", [3, 5], 0.5, [7, 11, 13])
+    assert example.token_ids == (3, 5)
+    assert example.reference_ids == (7, 11, 13)
+    assert StoredExample.of("a", [], 0.5, None).reference_ids is None
+    assert StoredExample.of("a", [], 0.5, []).reference_ids == ()
     with pytest.raises(ValueError, match="stored target must be finite, got inf"):
-        StoredLesson.of("a", [], math.inf, None)
+        StoredExample.of("a", [], math.inf, None)
 
 
 @pytest.mark.parametrize(("kind", "item"), KINDS)
@@ -163,12 +163,12 @@ def test_a_buffer_is_not_born_overfull(kind, item):
 
 
 def test_lessons_are_drawn_without_replacement_and_evenly():
-    buffer = LessonBuffer(9).added([KINDS[1][1](i) for i in range(5)])
+    buffer = ExampleBuffer(9).added([KINDS[1][1](i) for i in range(5)])
     draw = generator(3)
     assert buffer.drawn(0, draw) == []
     few = [buffer.drawn(2, draw) for _ in range(2000)]
     assert all(one != other for one, other in few)
-    counts = Counter(lesson.problem_id for pair in few for lesson in pair)
+    counts = Counter(example.problem_id for pair in few for example in pair)
     # Two of five in 2,000 draws: 800 each, deviation 22; and first in 400, 18.
     assert all(abs(counts[f"p{i}"] - 800) < 110 for i in range(5))
     first = Counter(pair[0].problem_id for pair in few)
@@ -176,10 +176,10 @@ def test_lessons_are_drawn_without_replacement_and_evenly():
 
 
 @given(LESSONS, st.integers(0, 20), st.integers(0, 99))
-def test_all_lessons_are_drawn_where_there_are_fewer(lessons, count, seed):
-    buffer = lessons_of(lessons)
+def test_all_lessons_are_drawn_where_there_are_fewer(examples, count, seed):
+    buffer = lessons_of(examples)
     drawn = buffer.drawn(count, generator(seed))
-    assert len(drawn) == min(count, len(lessons))
+    assert len(drawn) == min(count, len(examples))
     assert not Counter(drawn) - Counter(buffer.items)
     assert drawn == buffer.drawn(count, generator(seed))
 
@@ -225,7 +225,7 @@ def test_nothing_is_drawn_from_an_empty_buffer_or_a_negative_number():
     with pytest.raises(ValueError, match="count must be >= 0, got -1"):
         drawn_rollouts(buffer, -1, generator(0))
     with pytest.raises(ValueError, match="count must be >= 0, got -2"):
-        LessonBuffer(3).drawn(-2, generator(0))
+        ExampleBuffer(3).drawn(-2, generator(0))
     assert drawn_rollouts(buffer, 0, generator(0)) == []
 
 

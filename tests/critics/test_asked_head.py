@@ -15,15 +15,15 @@ from accredit.critics.value_head.asked import AskedHead, batch_of
 from accredit.critics.value_head.critic import ValueHeadCritic
 from accredit.protocols import PrefixCritic
 from accredit.records import ValueTargets
-from accredit.types import Attempt, Message, Problem, Prompt, ValuedAttempt
+from accredit.types import CriticExample, CriticQuery, Message, Problem, Prompt
 
 Policy = Callable[..., PreTrainedModel]
 TRUNKS = ["own", "shared", "lora"]
 
 
-def attempt(*ids: int, num_prompt: int = 2, reference=None) -> Attempt:
+def attempt(*ids: int, num_prompt: int = 2, reference=None) -> CriticQuery:
     problem = Problem(f"p{ids[0]}", (Message("user", "?"),))
-    return Attempt(Prompt(problem, ids[:num_prompt]), ids[num_prompt:], reference)
+    return CriticQuery(Prompt(problem, ids[:num_prompt]), ids[num_prompt:], reference)
 
 
 ATTEMPTS = [
@@ -33,10 +33,10 @@ ATTEMPTS = [
     attempt(3, 4, 5, 11),
 ]
 TARGETS = [0.9, 0.2, 0.55, -0.3]
-LESSONS = [ValuedAttempt(a, y) for a, y in zip(ATTEMPTS, TARGETS, strict=True)]
+LESSONS = [CriticExample(a, y) for a, y in zip(ATTEMPTS, TARGETS, strict=True)]
 
 
-def ids_of(one: Attempt) -> list[int]:
+def ids_of(one: CriticQuery) -> list[int]:
     return [*one.prompt.token_ids, *one.written]
 
 
@@ -81,10 +81,10 @@ def test_a_lesson_moves_the_weights_as_the_plain_formula_says(
     parameters = [p for p in plain.parameters() if p.requires_grad]
     before = weights_of(head.critic)
     total = torch.zeros(())
-    for lesson in LESSONS:
-        ids = torch.tensor([ids_of(lesson.attempt)])
+    for example in LESSONS:
+        ids = torch.tensor([ids_of(example.query)])
         logit = plain.head(plain.backbone(input_ids=ids).last_hidden_state[0, -1])[0]
-        total = total + (1 + logit.exp()).log() - lesson.target * logit
+        total = total + (1 + logit.exp()).log() - example.target * logit
     (total / 4).backward()
     norm = math.sqrt(
         sum(float(p.grad.square().sum()) for p in parameters if p.grad is not None)
@@ -203,7 +203,7 @@ def test_each_update_draws_its_own_minibatches(policy: Policy):
     head = asked(policy(), num_minibatches=2, learning_rate=1e-12)
     updates = [head.update(LESSONS, 1e-12) for _ in range(12)]
     pairs = {tuple(sorted(round(x, 4) for x in one.losses)) for one in updates if one}
-    assert len(pairs) == 3  # Four lessons in two pairs.
+    assert len(pairs) == 3  # Four examples in two pairs.
 
 
 def limited(policy: PreTrainedModel, limit: int, **keys) -> AskedHead:

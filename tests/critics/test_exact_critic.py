@@ -10,12 +10,12 @@ from transformers import PreTrainedModel
 
 from accredit.critics.exact import ExactCritic, model_logits
 from accredit.protocols import PrefixCritic
-from accredit.types import Attempt, Message, Problem, Prompt, ValuedAttempt
+from accredit.types import CriticExample, CriticQuery, Message, Problem, Prompt
 
 Policy = Callable[..., PreTrainedModel]
 PROMPT = Prompt(Problem("p", (Message("user", "?"),)), (1, 2))
-ATTEMPTS = [Attempt(PROMPT, (5,) * n) for n in (3, 0, 1)]
-CRITIC = ExactCritic(lambda attempts: [len(one.written) / 4 for one in attempts])
+ATTEMPTS = [CriticQuery(PROMPT, (5,) * n) for n in (3, 0, 1)]
+CRITIC = ExactCritic(lambda queries: [len(one.written) / 4 for one in queries])
 ROWS = [[3, 4, 5], [7], [3, 4, 5, 6, 7, 8, 9], [2, 2]]
 
 
@@ -29,7 +29,7 @@ def test_it_says_what_it_is_told_and_asks_for_nothing():
 
 
 def test_it_learns_nothing():
-    assert CRITIC.update([ValuedAttempt(ATTEMPTS[0], 0.1)], 1e-3) is None
+    assert CRITIC.update([CriticExample(ATTEMPTS[0], 0.1)], 1e-3) is None
     with pytest.raises(ValueError, match=r"got the exact one, which has none"):
         CRITIC.add_gradient([])
 

@@ -10,7 +10,7 @@ import torch
 
 from accredit.batches.collate import collate
 from accredit.critics.monte_carlo import MonteCarlo
-from accredit.types import Group, Opening, Prompt, Sampling, StopReason, Verdict
+from accredit.types import Group, Prefix, Prompt, Sampling, StopReason, Verdict
 from accredit.world import rollout_cost
 from worlds import LETTERS, answered, finished, prompts, share_of_a, small_world
 
@@ -22,7 +22,7 @@ Votes = dict[tuple[int, ...], list[float | None]]
 
 @dataclass
 class Scripted:
-    """Answers each opening with the rewards that belong to what is written."""
+    """Answers each prefix with the rewards that belong to what is written."""
 
     votes: Votes
     asked: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
@@ -40,17 +40,17 @@ class Scripted:
 
     def continue_from(
         self,
-        openings: Sequence[Opening],
+        prefixes: Sequence[Prefix],
         group_size: int,
         sampling: Sampling,
         key: tuple[int | str, ...],
     ) -> list[Group]:
-        self.asked += [(o.prompt.problem.id, o.written) for o in openings]
+        self.asked += [(o.prompt.problem.id, o.written) for o in prefixes]
         self.sizes.append(group_size)
         self.keys.append(key)
         return [
             answered(o.prompt, [((7,), vote) for vote in self.votes[o.written]])
-            for o in openings
+            for o in prefixes
         ]
 
     def has_answer(self, prompt: Prompt, written: Sequence[int]) -> bool:
@@ -179,13 +179,13 @@ def test_sizes_that_make_no_sense_are_errors():
         estimate(VOTES, answered(ONE, [((3,), 1.0)]), chunk_length=0)
 
 
-def exact_value(model, opening: list[int], written: list[int], budget: int) -> float:
+def exact_value(model, prefix: list[int], written: list[int], budget: int) -> float:
     """V of a prefix by every completion there is, from the model's own logits."""
     tails = list(itertools.product(range(len(LETTERS)), repeat=budget - len(written)))
-    token_ids = torch.tensor([[*opening, *written, *tail] for tail in tails])
+    token_ids = torch.tensor([[*prefix, *written, *tail] for tail in tails])
     with torch.no_grad():
         table = model(input_ids=token_ids).logits.double().log_softmax(-1)
-    start = len(opening) + len(written)
+    start = len(prefix) + len(written)
     steps = table[:, start - 1 : -1].gather(2, token_ids[:, start:, None])[..., 0]
     texts = ["".join(LETTERS[i] for i in (*written, *tail)) for tail in tails]
     rewards = torch.tensor([share_of_a(text) for text in texts]).double()

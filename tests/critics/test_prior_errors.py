@@ -2,7 +2,7 @@
 
 import pytest
 
-from accredit.critics.readiness import Errors, Gate, GateState, Track, Visit
+from accredit.critics.readiness import Errors, Gate, GateState, ProblemErrors, Track
 
 OTHERS = ((0.1, 0.1), (0.2, 0.0))
 """Four errors: mean .1, sum of squares .06."""
@@ -14,7 +14,7 @@ def gate(**keys):
 
 
 def visit(*errors, name="a", nonzero=False, banked=False, audited=()):
-    return Visit(name, errors, nonzero, banked, audited)
+    return ProblemErrors(name, errors, nonzero, banked, audited)
 
 
 def flips(gate, *visits, window=OTHERS):

@@ -26,14 +26,14 @@ from accredit.records import nothing_fitted
 from accredit.tasks import walk
 from accredit.tasks.rendering import render
 from accredit.types import (
-    Attempt,
     Completion,
+    CriticExample,
+    CriticQuery,
     Message,
     Problem,
     Request,
     Sampling,
     StopReason,
-    ValuedAttempt,
 )
 
 BUDGET = 60
@@ -85,16 +85,18 @@ def build(packaged: Pretrained, questions: Questions) -> Build:
 
 def attempt_of(
     packaged: Pretrained, text: str, written: str = "", reference: str | None = None
-) -> Attempt:
+) -> CriticQuery:
     def ids(part: str) -> tuple[int, ...]:
         return tuple(packaged.tokenizer(part)["input_ids"])
 
     prompt = render(Problem(text, (Message("user", text),)), packaged.tokenizer)
-    return Attempt(prompt, ids(written), None if reference is None else ids(reference))
+    return CriticQuery(
+        prompt, ids(written), None if reference is None else ids(reference)
+    )
 
 
 @pytest.fixture
-def lessons(packaged: Pretrained) -> list[ValuedAttempt]:
+def examples(packaged: Pretrained) -> list[CriticExample]:
     """Four records, two of which have a reference and two targets off the grid."""
     rows = [
         ("S20G47", "R21", "D30", 0.3),
@@ -103,17 +105,17 @@ def lessons(packaged: Pretrained) -> list[ValuedAttempt]:
         ("S65G01", "U55", "U55R56U46", 0.25),
     ]
     return [
-        ValuedAttempt(attempt_of(packaged, *texts), target) for *texts, target in rows
+        CriticExample(attempt_of(packaged, *texts), target) for *texts, target in rows
     ]
 
 
 def plain_loss(
-    critic: PromptedCritic, records: Sequence[tuple[Attempt, bool, int, float]]
+    critic: PromptedCritic, records: Sequence[tuple[CriticQuery, bool, int, float]]
 ) -> Tensor:
-    """Sum of weight x NLL / 4 of (attempt, with reference, answer, weight), by hand."""
+    """Sum of weight x NLL / 4 of (query, with reference, answer, weight), by hand."""
     total = torch.zeros(())
-    for attempt, shown, k, weight in records:
-        context = critic.questions.context(attempt, shown)
+    for query, shown, k, weight in records:
+        context = critic.questions.context(query, shown)
         said = f"{k / 10:.1f}<|end|>"
         answer = [*map(int, encoded(critic, said))]
         logits = critic.model(input_ids=torch.tensor([[*context, *answer]])).logits[0]
@@ -142,12 +144,12 @@ def close(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
         torch.testing.assert_close(tensor, expected[name], atol=2e-5, rtol=1e-4)
 
 
-def walk_cuts(packaged: Pretrained) -> tuple[list[Attempt], list[float]]:
+def walk_cuts(packaged: Pretrained) -> tuple[list[CriticQuery], list[float]]:
     """One cut of a sampled walk of each problem of two splits, and its exact value."""
     draw = np.random.default_rng(0)
     beliefs = walk.belief_policy()
     exact = walk.success_values(beliefs)
-    attempts, truth = [], []
+    queries, truth = [], []
     for split in ("easy", "hard"):
         problems = walk.walk_problems(split)
         for problem in (*problems.train, *problems.evaluation):
@@ -155,11 +157,11 @@ def walk_cuts(packaged: Pretrained) -> tuple[list[Attempt], list[float]]:
             text = walk.sample_walk(beliefs, start, goal, draw)
             done = int(draw.integers(0, len(text) // 3 + 1))
             here = walk.WORLD.number[text[: 3 * done][-2:] or start]
-            attempts.append(
+            queries.append(
                 attempt_of(packaged, walk.prompt_text(start, goal), text[: 3 * done])
             )
             truth.append(exact[walk.WORLD.goals.index(goal), 20 - done, here])
-    return attempts, truth
+    return queries, truth
 
 
 @pytest.mark.parametrize("readout", ["expectation", "greedy"])
@@ -168,10 +170,10 @@ def test_the_packaged_model_reads_walks(
 ):
     critic = build({"readout": readout})
     assert isinstance(critic, PrefixCritic)
-    attempts, truth = walk_cuts(packaged)
-    valuation = critic.values(attempts)
+    queries, truth = walk_cuts(packaged)
+    valuation = critic.values(queries)
     values = np.array(valuation.values, dtype=float)
-    assert len(attempts) > 100
+    assert len(queries) > 100
     assert np.corrcoef(values, truth)[0, 1] > 0.97
     assert np.abs(values - truth).mean() < 0.04
     if readout == "greedy":
@@ -183,8 +185,8 @@ def test_an_expectation_is_over_the_grid(packaged: Pretrained, build: Build):
     critic = build({"readout": "expectation"})
     with torch.no_grad():
         critic.model.model.norm.weight.mul_(0.4)
-    attempt = attempt_of(packaged, "S20G47", "R21", "D30")
-    context = critic.questions.context(attempt, True)
+    query = attempt_of(packaged, "S20G47", "R21", "D30")
+    context = critic.questions.context(query, True)
     chances = []
     for k in range(11):
         answer = encoded(critic, f"{k / 10:.1f}")
@@ -195,19 +197,19 @@ def test_an_expectation_is_over_the_grid(packaged: Pretrained, build: Build):
         chances.append(math.exp(total))
     assert 0.5 < sum(chances) < 0.9
     expected = sum(p * k / 10 for k, p in enumerate(chances)) / sum(chances)
-    assert critic.values([attempt]).values[0] == pytest.approx(expected, abs=1e-5)
+    assert critic.values([query]).values[0] == pytest.approx(expected, abs=1e-5)
 
 
 def test_flops_count_questions_and_what_is_written(packaged: Pretrained, build: Build):
     """A grid of eleven has the inner nodes 0, 1, 0. and 1. behind the stem."""
-    attempt = attempt_of(packaged, "S20G47", "R21")
+    query = attempt_of(packaged, "S20G47", "R21")
     shape = ModelShape.from_config(packaged.model.config)
     # Prompt 9, written 3, end, user, ?57, end, assistant, stem.
     length = 9 + 3 + 2 + 3 + 2 + 1
-    greedy = build().values([attempt, attempt]).flops
+    greedy = build().values([query] * 2).flops
     one = prefill_flops(shape, length) + decode_flops(shape, length, 4)
     assert greedy == 2 * one
-    expected = build({"readout": "expectation"}).values([attempt]).flops
+    expected = build({"readout": "expectation"}).values([query]).flops
     nodes = 2 * decode_flops(shape, length, 2) + 2 * decode_flops(shape, length + 1, 2)
     assert expected == prefill_flops(shape, length) + nodes
 
@@ -262,11 +264,11 @@ def test_a_failed_engine_says_nothing(packaged: Pretrained, build: Build):
 def test_an_expectation_without_mass_is_not_valid(packaged: Pretrained, build: Build):
     """A model that writes no number."""
     critic = build({"readout": "expectation"})
-    attempt = attempt_of(packaged, "S20G47")
-    assert critic.values([attempt]).values[0] is not None
+    query = attempt_of(packaged, "S20G47")
+    assert critic.values([query]).values[0] is not None
     with torch.no_grad():
         critic.model.model.norm.weight.zero_()
-    assert critic.values([attempt]).values == (None,)
+    assert critic.values([query]).values == (None,)
 
 
 @pytest.mark.parametrize("readout", ["greedy", "expectation"])
@@ -299,16 +301,16 @@ def test_without_room_for_the_reference_the_plain_question_is_asked(
     packaged: Pretrained, build: Build, readout: str
 ):
     critic = build({"readout": readout})
-    attempt = attempt_of(packaged, "S20G47", "R21", "D30U21D30")
-    plain = replace(attempt, reference=None)
-    short = len(critic.questions.context(attempt, False))
-    shown, unshown = critic.values([attempt]), critic.values([plain])
+    query = attempt_of(packaged, "S20G47", "R21", "D30U21D30")
+    plain = replace(query, reference=None)
+    short = len(critic.questions.context(query, False))
+    shown, unshown = critic.values([query]), critic.values([plain])
     assert shown != unshown
     assert shown.left_out == (False,)
     critic.model.config.max_position_embeddings = short + 4
-    assert critic.values([attempt]) == unshown
+    assert critic.values([query]) == unshown
     critic.model.config.max_position_embeddings = short + 3
-    assert critic.values([plain, attempt]).left_out == (True, True)
+    assert critic.values([plain, query]).left_out == (True, True)
 
 
 def test_no_valid_answer_is_not_left_out(packaged: Pretrained, build: Build):
@@ -328,7 +330,7 @@ def test_it_reads_no_more_at_once_than_it_is_let(
     packaged: Pretrained, build: Build, readout: str, monkeypatch: pytest.MonkeyPatch
 ):
     """One attempt a batch, whatever the read-out, and the same values."""
-    attempts = [attempt_of(packaged, "S20G47", "R21" * n) for n in (1, 2, 3)]
+    queries = [attempt_of(packaged, "S20G47", "R21" * n) for n in (1, 2, 3)]
     rows: list[int] = []
     prefill = ModuleDecoder.prefill
 
@@ -341,29 +343,29 @@ def test_it_reads_no_more_at_once_than_it_is_let(
     for most in (256, 1):
         rows.clear()
         critic = build({"readout": readout}, is_tied=False, max_batch_rows=most)
-        found.append(critic.values(attempts).values)
+        found.append(critic.values(queries).values)
         assert rows == ([3] if most == 256 else [1, 1, 1])
     assert found[0] == pytest.approx(found[1], abs=1e-6)
 
 
 def test_a_reference_is_shown_where_there_is_one(packaged: Pretrained, build: Build):
-    attempts = [
+    queries = [
         attempt_of(packaged, "S20G47", "R21", "D30"),
         attempt_of(packaged, "S20G47", "R21"),
     ]
     for reference, expected in (("source", [True, False]), ("none", [False] * 2)):
         engine = Speaker(packaged.tokenizer("0.5")["input_ids"])
-        build({"reference": reference}, engine=engine).values(attempts)
+        build({"reference": reference}, engine=engine).values(queries)
         texts = [packaged.tokenizer.decode(r.token_ids) for r in engine.requests]
         assert ["=D30" in text for text in texts] == expected
 
 
 def test_the_gradient_is_that_of_the_plain_formula(
-    build: Build, lessons: list[ValuedAttempt]
+    build: Build, examples: list[CriticExample]
 ):
     """Halves by prompt, shares by neighbour, 1/4 of each answer, 1/N of records."""
     critic, plain = build(), build()
-    first, second, third, fourth = (record.attempt for record in lessons)
+    first, second, third, fourth = (record.query for record in examples)
     loss = (
         plain_loss(
             plain,
@@ -382,7 +384,7 @@ def test_the_gradient_is_that_of_the_plain_formula(
         / 4
     )
     loss.backward()
-    update = critic.add_gradient(lessons)
+    update = critic.add_gradient(examples)
     assert update.losses == pytest.approx([loss.item()], rel=1e-5)
     close(gradients(critic), gradients(plain))
 
@@ -395,24 +397,24 @@ def test_the_gradient_is_that_of_the_plain_formula(
     ],
 )
 def test_one_prompt_has_all_the_weight(
-    build: Build, lessons: list[ValuedAttempt], keys: dict, prompts: list
+    build: Build, examples: list[CriticExample], keys: dict, prompts: list
 ):
     critic = build(keys)
-    records = [replace(lessons[0], target=0.3), replace(lessons[1], target=0.8)]
+    records = [replace(examples[0], target=0.3), replace(examples[1], target=0.8)]
     targets = (3, 8)
     expected = plain_loss(
         critic,
-        [(records[i].attempt, shown, targets[i], 0.5) for i, shown in prompts],
+        [(records[i].query, shown, targets[i], 0.5) for i, shown in prompts],
     )
     found = critic.add_gradient(records).losses[0]
     assert found == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_only_the_value_and_the_end_of_turn_have_loss(
-    packaged: Pretrained, build: Build, lessons: list[ValuedAttempt]
+    packaged: Pretrained, build: Build, examples: list[CriticExample]
 ):
     """Pitfall 1: no token of the reference, nor of the attempt."""
-    rows = build()._lesson(lessons).rows
+    rows = build()._lesson(examples).rows
     token_ids, wanted, row_weights = padded(rows)
     said = [
         packaged.tokenizer.decode(ids[where].tolist())
@@ -432,9 +434,9 @@ def test_only_the_value_and_the_end_of_turn_have_loss(
     assert row_weights.tolist() == pytest.approx(expected)
 
 
-def test_a_memory_knob_changes_no_gradient(build: Build, lessons: list[ValuedAttempt]):
+def test_a_memory_knob_changes_no_gradient(build: Build, examples: list[CriticExample]):
     critics = [build(micro_batch_tokens=size) for size in (4096, 80, 1)]
-    updates = [critic.add_gradient(lessons) for critic in critics]
+    updates = [critic.add_gradient(examples) for critic in critics]
     for critic, update in zip(critics[1:], updates[1:], strict=True):
         assert update.losses == pytest.approx(updates[0].losses, rel=1e-5)
         assert update.train_flops == updates[0].train_flops
@@ -442,13 +444,13 @@ def test_a_memory_knob_changes_no_gradient(build: Build, lessons: list[ValuedAtt
 
 
 def test_a_gradient_is_added_and_no_step_taken(
-    build: Build, lessons: list[ValuedAttempt]
+    build: Build, examples: list[CriticExample]
 ):
     critic = build()
     before = weights(critic)
-    critic.add_gradient(lessons)
+    critic.add_gradient(examples)
     once = gradients(critic)
-    update = critic.add_gradient(lessons)
+    update = critic.add_gradient(examples)
     close(gradients(critic), {name: 2 * x for name, x in once.items()})
     assert same(weights(critic), before)
     assert update.learning_rate == 0.0
@@ -456,11 +458,11 @@ def test_a_gradient_is_added_and_no_step_taken(
     assert update.train_flops > 0
 
 
-def test_an_update_moves_as_far_as_it_says(build: Build, lessons: list[ValuedAttempt]):
+def test_an_update_moves_as_far_as_it_says(build: Build, examples: list[CriticExample]):
     critic = build()
     for _ in range(2):
         before = weights(critic)
-        update = critic.update(lessons, 1e-4)
+        update = critic.update(examples, 1e-4)
         assert update is not None
         after = weights(critic)
         moves = [(after[name] - x).double().norm() for name, x in before.items()]
@@ -472,80 +474,80 @@ def test_an_update_moves_as_far_as_it_says(build: Build, lessons: list[ValuedAtt
         assert gradients(critic) == {}
 
 
-def test_an_update_forgets_older_gradients(build: Build, lessons: list[ValuedAttempt]):
+def test_an_update_forgets_older_gradients(build: Build, examples: list[CriticExample]):
     critic, other = build(), build()
-    critic.add_gradient(lessons[:1])
-    assert critic.update(lessons, 1e-4) == other.update(lessons, 1e-4)
+    critic.add_gradient(examples[:1])
+    assert critic.update(examples, 1e-4) == other.update(examples, 1e-4)
     assert same(weights(critic), weights(other))
 
 
 @pytest.mark.parametrize("target", [0.9, 0.15])
 def test_a_taught_value_is_learned(packaged: Pretrained, build: Build, target: float):
     critic = build({"readout": "expectation", "max_gradient_norm": None})
-    attempt = attempt_of(packaged, "S20G47", "R21", "D30")
-    plain = replace(attempt, reference=None)
-    before = critic.values([attempt, plain]).values
+    query = attempt_of(packaged, "S20G47", "R21", "D30")
+    plain = replace(query, reference=None)
+    before = critic.values([query, plain]).values
     for _ in range(12):
-        critic.update([ValuedAttempt(attempt, target)], 3e-4)
-    after = critic.values([attempt, plain]).values
+        critic.update([CriticExample(query, target)], 3e-4)
+    after = critic.values([query, plain]).values
     for old, new in zip(before, after, strict=True):
         assert old is not None
         assert new is not None
         assert abs(new - target) < min(0.1, abs(old - target))
 
 
-def test_both_modes_come_back(build: Build, lessons: list[ValuedAttempt]):
+def test_both_modes_come_back(build: Build, examples: list[CriticExample]):
     critic = build()
     for training in (True, False):
         critic.model.train(training)
-        critic.add_gradient(lessons)
-        critic.update(lessons, 1e-5)
-        critic.values([lessons[0].attempt])
+        critic.add_gradient(examples)
+        critic.update(examples, 1e-5)
+        critic.values([examples[0].query])
         assert {m.training for m in critic.model.modules()} == {training}
 
 
 def test_gradient_checkpointing_changes_the_ledger_alone(
-    build: Build, lessons: list[ValuedAttempt]
+    build: Build, examples: list[CriticExample]
 ):
     plain, checkpointed = build(), build()
     checkpointed.model.gradient_checkpointing_enable({"use_reentrant": False})
-    first, second = plain.add_gradient(lessons), checkpointed.add_gradient(lessons)
+    first, second = plain.add_gradient(examples), checkpointed.add_gradient(examples)
     assert second.losses == first.losses
     assert second.train_flops == pytest.approx(first.train_flops * 4 / 3)
     close(gradients(checkpointed), gradients(plain))
 
 
 def test_a_record_that_does_not_fit_is_left_out(
-    packaged: Pretrained, build: Build, lessons: list[ValuedAttempt]
+    packaged: Pretrained, build: Build, examples: list[CriticExample]
 ):
     """Whole, where none of its prompts has room; the others are as without it."""
     longer = attempt_of(packaged, "S65G01", "U55R56U46" * 4)
-    lessons[3] = ValuedAttempt(longer, 0.25)
+    examples[3] = CriticExample(longer, 0.25)
     critic, other = build(), build()
     longest = len(critic.questions.context(longer, False)) + 4
     critic.model.config.max_position_embeddings = longest
-    assert critic.add_gradient(lessons).num_left_out == 0
+    assert critic.add_gradient(examples).num_left_out == 0
     critic.model.zero_grad()
     critic.model.config.max_position_embeddings = longest - 1
-    update = critic.add_gradient(lessons)
+    update = critic.add_gradient(examples)
     assert update.num_left_out == 1
-    assert update.losses == other.add_gradient(lessons[:3]).losses
+    assert update.losses == other.add_gradient(examples[:3]).losses
     close(gradients(critic), gradients(other))
 
 
 @pytest.mark.parametrize("both", [True, False])
 def test_without_room_for_the_reference_the_plain_prompt_is_taught(
-    build: Build, lessons: list[ValuedAttempt], both: bool
+    build: Build, examples: list[CriticExample], both: bool
 ):
     """With all the weight, as `values` asks it there."""
     critic, other = build({"both_prompts": both}), build()
-    record = lessons[3]
-    plain = replace(record.attempt, reference=None)
+    record = examples[3]
+    plain = replace(record.query, reference=None)
     questions = critic.questions
-    shown = len(questions.context(record.attempt, True)) + 4
+    shown = len(questions.context(record.query, True)) + 4
     critic.model.config.max_position_embeddings = shown
     assert critic._lesson([record]).rows[0].context == questions.context(
-        record.attempt, True
+        record.query, True
     )
     for limit in (shown - 1, len(questions.context(plain, False)) + 4):
         critic.model.config.max_position_embeddings = limit
@@ -560,13 +562,13 @@ def test_without_room_for_the_reference_the_plain_prompt_is_taught(
     assert critic._lesson([record]) == ([], 0, 1)
 
 
-def test_nothing_that_fits_is_no_update(build: Build, lessons: list[ValuedAttempt]):
+def test_nothing_that_fits_is_no_update(build: Build, examples: list[CriticExample]):
     critic = build()
     before = weights(critic)
     assert critic.update([], 1e-4) is None
     critic.model.config.max_position_embeddings = 8
-    assert critic.update(lessons, 1e-4) == nothing_fitted(4, 1e-4)
-    update = critic.add_gradient(lessons)
+    assert critic.update(examples, 1e-4) == nothing_fitted(4, 1e-4)
+    update = critic.add_gradient(examples)
     assert math.isnan(update.losses[0])
     assert (update.num_left_out, update.num_skipped, update.train_flops) == (4, 1, 0.0)
     assert gradients(critic) == {}
@@ -574,23 +576,23 @@ def test_nothing_that_fits_is_no_update(build: Build, lessons: list[ValuedAttemp
 
 
 def test_a_target_must_lie_on_the_grid_unless_it_is_shared(
-    build: Build, lessons: list[ValuedAttempt]
+    build: Build, examples: list[CriticExample]
 ):
     critic = build(target_rounding="nearest")
-    assert critic.update([lessons[0]], 1e-5) is not None
+    assert critic.update([examples[0]], 1e-5) is not None
     for target in (0.25, 1.3, -0.1):
         with pytest.raises(ValueError, match=f"must lie on the grid of 11.*{target}"):
-            critic.update([replace(lessons[0], target=target)], 1e-5)
+            critic.update([replace(examples[0], target=target)], 1e-5)
 
 
 def test_a_loss_that_is_not_finite_is_skipped(
-    build: Build, lessons: list[ValuedAttempt]
+    build: Build, examples: list[CriticExample]
 ):
     critic = build(max_consecutive_skips=2)
     with torch.no_grad():
         critic.model.model.norm.weight[0] = math.nan
     before = weights(critic)
-    update = critic.update(lessons, 1e-4)
+    update = critic.update(examples, 1e-4)
     assert update is not None
     assert not math.isfinite(update.losses[0])
     assert math.isnan(update.gradient_norms[0])
@@ -599,27 +601,27 @@ def test_a_loss_that_is_not_finite_is_skipped(
     for name, tensor in weights(critic).items():
         torch.testing.assert_close(tensor, before[name], equal_nan=True, atol=0, rtol=0)
     with pytest.raises(RuntimeError, match="loss and gradient of the critic must be"):
-        critic.update(lessons, 1e-4)
+        critic.update(examples, 1e-4)
 
 
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_a_resumed_critic_goes_on_bit_for_bit(
-    build: Build, lessons: list[ValuedAttempt], tmp_path: Path, is_tied: bool
+    build: Build, examples: list[CriticExample], tmp_path: Path, is_tied: bool
 ):
     critic = build(is_tied=is_tied)
     for _ in range(2):
-        critic.update(lessons, 1e-4)
+        critic.update(examples, 1e-4)
     critic.save(tmp_path)
-    expected = [critic.update(lessons, 5e-5) for _ in range(2)]
+    expected = [critic.update(examples, 5e-5) for _ in range(2)]
     resumed = build(is_tied=is_tied)
     if is_tied:
         # The learner's: here the state before the last two updates, taught again.
         again = build()
         for _ in range(2):
-            again.update(lessons, 1e-4)
+            again.update(examples, 1e-4)
         resumed.model.load_state_dict(again.model.state_dict())
     resumed.load(tmp_path)
-    assert [resumed.update(lessons, 5e-5) for _ in range(2)] == expected
+    assert [resumed.update(examples, 5e-5) for _ in range(2)] == expected
     assert same(weights(resumed), weights(critic))
 
 
@@ -632,13 +634,13 @@ def test_skips_in_a_row_are_remembered(build: Build, tmp_path: Path):
 
 
 def test_its_own_model_is_a_directory_of_its_own(
-    packaged: Pretrained, build: Build, lessons: list[ValuedAttempt], tmp_path: Path
+    packaged: Pretrained, build: Build, examples: list[CriticExample], tmp_path: Path
 ):
     tied = build()
     tied.save(tmp_path / "tied")
     assert not (tmp_path / "tied" / "config.json").exists()
     critic = build(is_tied=False, tokenizer=packaged.tokenizer)
-    critic.update(lessons, 1e-4)
+    critic.update(examples, 1e-4)
     critic.save(tmp_path / "own")
     loaded = load_model(tmp_path / "own", torch.float32, "cpu")
     assert same(dict(loaded.model.named_parameters()), weights(critic))
@@ -650,9 +652,9 @@ def test_its_own_model_is_asked_and_not_the_policys_engine(
 ):
     engine = Speaker(packaged.tokenizer("0.7")["input_ids"])
     critic = build(engine=engine, is_tied=False)
-    attempt = attempt_of(packaged, "S20G47")
+    query = attempt_of(packaged, "S20G47")
     own = TransformersEngine(critic.model, packaged.stop_token_ids)
-    assert critic.values([attempt]) == build(engine=own).values([attempt])
+    assert critic.values([query]) == build(engine=own).values([query])
     assert engine.requests == []
 
 

@@ -20,7 +20,7 @@ from accredit.critics.prompted.questions import (
 )
 from accredit.models.loading import loaded_tokenizer, model_folder
 from accredit.tasks.rendering import render
-from accredit.types import Attempt, Message, Problem, Prompt
+from accredit.types import CriticQuery, Message, Problem, Prompt
 from asked_tokenizers import PLAIN_TURNS, bytes_with, thinking_tokenizer
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -51,10 +51,10 @@ def test_compact_is_what_the_packaged_model_was_taught():
     spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    lessons = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(lessons)
+    examples = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(examples)
     tokenizer = loaded_tokenizer(model_folder("packaged"))
-    draw, taught = np.random.default_rng(3), lessons.WalkLessons()
+    draw, taught = np.random.default_rng(3), examples.WalkLessons()
     shape = re.compile(
         r"(<\|user\|>(S\d\dG\d\d)<\|end\|><\|assistant\|>)([^<]*)<\|end\|><\|user\|>"
         r"([?%])(\d+)(?:=([^<]+))?<\|end\|><\|assistant\|>v(\d\.\d)<\|end\|>"
@@ -76,8 +76,8 @@ def test_compact_is_what_the_packaged_model_was_taught():
             grid_size=11,
         )
         shown = None if reference is None else ids(tokenizer, reference)
-        attempt = Attempt(prompt, ids(tokenizer, written), shown)
-        context = questions.context(attempt, shown is not None)
+        query = CriticQuery(prompt, ids(tokenizer, written), shown)
+        context = questions.context(query, shown is not None)
         answer = questions.answer_ids(round(float(value) * 10))
         whole = (*context, *answer, *questions.end_of_turn)
         assert whole == ids(tokenizer, text)
@@ -90,7 +90,7 @@ def test_a_context_begins_with_the_sampled_ids(written: list[int], stopped: bool
     """Never encoded again, even where they are no text; a stop is not doubled."""
     questions = SHARED
     sampled = (*written, 0) if stopped else tuple(written)
-    context = questions.context(Attempt(Prompt(PROBLEM, (5, 6)), sampled), False)
+    context = questions.context(CriticQuery(Prompt(PROBLEM, (5, 6)), sampled), False)
     assert context[: 2 + len(written)] == (5, 6, *written)
     asked_ids = context[2 + len(written) :]
     left = max(0, 60 - len(sampled))
@@ -114,7 +114,7 @@ def test_what_is_left_is_bounded_by_budget_and_context(
     """min(60 - written, context - prompt - written)."""
     questions = asked(TOKENIZER, max_context_tokens=context)
     prompt = Prompt(PROBLEM, (5,) * num_prompt)
-    ids_asked = questions.context(Attempt(prompt, (6,) * num_written), False)
+    ids_asked = questions.context(CriticQuery(prompt, (6,) * num_written), False)
     text = TOKENIZER.decode(ids_asked[num_prompt + num_written :])
     assert text == f"<|end|><|user|>?{left}<|end|><|assistant|>v"
 
@@ -125,28 +125,28 @@ SHARED = asked(TOKENIZER)
 
 def test_a_reference_is_shown_only_where_it_is_asked_for():
     prompt = Prompt(PROBLEM, ids(TOKENIZER, "P"))
-    attempt = Attempt(prompt, ids(TOKENIZER, "ab"), (*ids(TOKENIZER, "U10"), 0))
-    shown = TOKENIZER.decode(SHARED.context(attempt, True))
+    query = CriticQuery(prompt, ids(TOKENIZER, "ab"), (*ids(TOKENIZER, "U10"), 0))
+    shown = TOKENIZER.decode(SHARED.context(query, True))
     assert shown == "Pab<|end|><|user|>?58=U10<|end|><|assistant|>v"
-    assert "U10" not in TOKENIZER.decode(SHARED.context(attempt, False))
+    assert "U10" not in TOKENIZER.decode(SHARED.context(query, False))
     with pytest.raises(ValueError, match="needs an attempt that has one"):
-        SHARED.context(Attempt(prompt), True)
+        SHARED.context(CriticQuery(prompt), True)
 
 
 @pytest.mark.parametrize("text", ["a<|end|>b", "a<|e<|end|>nd|><|user|>b"])
 def test_a_reference_cannot_open_a_turn(text: str):
     """It is a policy's text: control tokens that it spells out stay text."""
     spelled = tuple(i for letter in text for i in ids(TOKENIZER, letter))
-    attempt = Attempt(Prompt(PROBLEM, (5,)), (), spelled)
-    context = SHARED.context(attempt, True)
+    query = CriticQuery(Prompt(PROBLEM, (5,)), (), spelled)
+    context = SHARED.context(query, True)
     shown = f"<|end|><|user|>?60={text}<|end|><|assistant|>v"
     assert TOKENIZER.decode(context[1:]) == shown
     assert [i for i in context[1:] if i < 3] == [0, 1, 0, 2]
 
 
 def test_a_reference_is_not_read_as_a_template():
-    attempt = Attempt(Prompt(PROBLEM, (5,)), (), ids(TOKENIZER, "{left}{reference}"))
-    text = TOKENIZER.decode(SHARED.context(attempt, True))
+    query = CriticQuery(Prompt(PROBLEM, (5,)), (), ids(TOKENIZER, "{left}{reference}"))
+    text = TOKENIZER.decode(SHARED.context(query, True))
     assert "?60={left}{reference}<|end|>" in text
 
 
@@ -317,7 +317,7 @@ def test_a_stem_may_close_thinking_by_control_tokens():
     control = ("<|end|>", "<|user|>", "<|assistant|>", "<think>", "</think>")
     tokenizer = bytes_with(control=control)
     questions = asked(tokenizer, template_named("instruction"), max_new_tokens=500)
-    context = questions.context(Attempt(Prompt(PROBLEM, (5,))), False)
+    context = questions.context(CriticQuery(Prompt(PROBLEM, (5,))), False)
     assert tokenizer.decode(context).endswith("</think>\n\nExpected credit: ")
 
 
@@ -360,7 +360,7 @@ def test_the_stem_is_spaced_so_that_its_answers_stay_apart(merges, stem, taken, 
     questions = asked(tokenizer, template, chat=chat)
     assert questions.template.stem == taken
     assert questions.stem_as_written == ("" if taken == stem else stem)
-    context = questions.context(Attempt(Prompt(PROBLEM, (5,))), False)
+    context = questions.context(CriticQuery(Prompt(PROBLEM, (5,))), False)
     assert tokenizer.decode(context).endswith(taken)
     for k, answer in enumerate(questions.answers):
         text = f"{k / 10:.1f}"
@@ -402,7 +402,7 @@ def test_a_plain_byte_level_tokenizer_is_asked_all_the_same(template, seen):
     assert [questions.parsed(answer) for answer in questions.answers] == [*range(11)]
     written = template_named(template).stem
     assert questions.template.stem.strip() == written.strip()
-    context = questions.context(Attempt(Prompt(PROBLEM, (5,)), (7, 8)), False)
+    context = questions.context(CriticQuery(Prompt(PROBLEM, (5,)), (7, 8)), False)
     for k, answer in enumerate(questions.answers):
         text = tokenizer.decode(context[3:]) + f"{k / 10:.1f}"
         assert ids(tokenizer, text) == (*context[3:], *answer)
@@ -463,8 +463,8 @@ def test_an_end_of_turn_may_have_several_tokens():
 def test_without_a_chat_template_turns_are_paragraphs():
     for tokenizer, chat in ((bytes_with(None), "auto"), (bytes_with(), "plain")):
         questions = asked(tokenizer, chat=chat)
-        attempt = Attempt(Prompt(PROBLEM, ids(tokenizer, "P")), ids(tokenizer, "ab"))
-        text = tokenizer.decode(questions.context(attempt, False))
+        query = CriticQuery(Prompt(PROBLEM, ids(tokenizer, "P")), ids(tokenizer, "ab"))
+        text = tokenizer.decode(questions.context(query, False))
         assert text == "Pab\n\n?58\n\nv"
         assert questions.end_of_turn == (tokenizer.eos_token_id,)
     with pytest.raises(ValueError, match="needs a tokenizer with a chat template"):
@@ -481,8 +481,8 @@ class TestThinking:
     def text(self, written: str, reference: str | None = None) -> str:
         """The context, which begins with the very ids of prompt and completion."""
         shown = None if reference is None else ids(self.tokenizer, reference)
-        attempt = Attempt(self.prompt, ids(self.tokenizer, written), shown)
-        context = self.questions.context(attempt, shown is not None)
+        query = CriticQuery(self.prompt, ids(self.tokenizer, written), shown)
+        context = self.questions.context(query, shown is not None)
         sampled = (*self.prompt.token_ids, *ids(self.tokenizer, written))
         assert context[: len(sampled)] == sampled
         return self.tokenizer.decode(context)
@@ -512,8 +512,8 @@ class TestThinking:
         template = template_named("instruction")
         questions = asked(tokenizer, template)
         for written, closes in (("hm", 2), ("hm</think>ok", 2)):
-            attempt = Attempt(Prompt(PROBLEM, (5,)), ids(tokenizer, written))
-            text = tokenizer.decode(questions.context(attempt, False))
+            query = CriticQuery(Prompt(PROBLEM, (5,)), ids(tokenizer, written))
+            text = tokenizer.decode(questions.context(query, False))
             assert text.count("</think>") == closes
 
     def test_only_what_a_reference_hands_in_is_shown(self):

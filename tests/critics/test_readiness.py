@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accredit.critics.readiness import Gate, GateState, Track, Visit
+from accredit.critics.readiness import Gate, GateState, ProblemErrors, Track
 from accredit.storage.state_json import memory_from_json, memory_json
 
 OPEN = GateState(window=((0.1,),) * 5)
@@ -14,7 +14,7 @@ OPEN = GateState(window=((0.1,),) * 5)
 
 
 def visit(*errors, name="a", nonzero=True, banked=True, audited=()):
-    return Visit(name, errors, nonzero, banked, audited)
+    return ProblemErrors(name, errors, nonzero, banked, audited)
 
 
 def flips(gate, *visits, state=OPEN):
@@ -308,7 +308,7 @@ STEPS = st.lists(
 
 
 def visits_of(rows):
-    return [Visit(n, tuple(e), z, b, tuple(a)) for n, e, z, b, a in rows]
+    return [ProblemErrors(n, tuple(e), z, b, tuple(a)) for n, e, z, b, a in rows]
 
 
 @given(STEPS, st.sampled_from(["last_visit", "pooled"]), st.integers(1, 3))

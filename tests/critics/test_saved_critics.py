@@ -20,7 +20,7 @@ from critic_cases import (
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, PreTrainedModel
 
-from accredit.critics.build import build_critic, opening_of, warnings_of
+from accredit.critics.build import build_critic, critic_line, warnings_of
 from accredit.critics.configs import ValueHeadConfig
 from accredit.critics.loading import load_critic
 from accredit.critics.value_head.critic import ValueHeadCritic
@@ -112,7 +112,7 @@ def test_b100_a_warm_start_takes_the_weights_and_nothing_else(
     assert new.num_updates == 0
     assert not new._descent.optimizer.state
     assert new._descent.optimizer.param_groups[0]["lr"] == 7e-4
-    assert "fresh optimizer" in opening_of(new.config)
+    assert "fresh optimizer" in critic_line(new.config)
 
 
 def test_b101_a_policy_directory_gives_its_backbone_and_a_fresh_head(
@@ -127,7 +127,7 @@ def test_b101_a_policy_directory_gives_its_backbone_and_a_fresh_head(
         expected = dict(policy(name).base_model.named_parameters())
         found = dict(critic.trunk.module.named_parameters())
         assert same(dict(expected), dict(found))
-        assert "fresh head that says 0.2 of everything" in opening_of(config)
+        assert "fresh head that says 0.2 of everything" in critic_line(config)
     broken = Path(shutil.copytree(folders["llama"], tmp_path / "broken"))
     tensors = load_file(broken / "model.safetensors")
     del tensors["model.norm.weight"]

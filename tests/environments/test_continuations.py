@@ -18,7 +18,7 @@ from accredit.randomness import keyed_seed
 from accredit.types import (
     Completion,
     Message,
-    Opening,
+    Prefix,
     Problem,
     Prompt,
     Request,
@@ -101,8 +101,8 @@ def prompt(name: str = "a", *token_ids: int) -> Prompt:
     return Prompt(Problem(name, (Message("user", name),)), token_ids or (1, 2))
 
 
-def continued(world: SingleTurn, *openings: Opening, group_size: int = 1):
-    return world.continue_from(openings, group_size, SAMPLING, ("mc", 4))
+def continued(world: SingleTurn, *prefixes: Prefix, group_size: int = 1):
+    return world.continue_from(prefixes, group_size, SAMPLING, ("mc", 4))
 
 
 def draws(groups) -> list[list[tuple[int, ...]]]:
@@ -119,7 +119,7 @@ def test_an_environment_can_continue():
 def test_what_is_written_is_replayed_and_only_the_rest_is_sampled():
     answer = Completion((8, 9), (-0.5, -0.25), StopReason.STOP)
     world = environment({(1, 2, 6, 7): answer})
-    (group,) = continued(world, Opening(prompt(), (6, 7)))
+    (group,) = continued(world, Prefix(prompt(), (6, 7)))
     (rollout,) = group.rollouts
     assert rollout.token_ids.tolist() == [1, 2, 6, 7, 8, 9]
     assert rollout.sampled.tolist() == [False] * 4 + [True] * 2
@@ -134,7 +134,7 @@ def test_what_is_written_is_replayed_and_only_the_rest_is_sampled():
 def test_the_verifier_sees_the_whole_completion():
     answer = Completion((8, 9), (-0.5, -0.25), StopReason.STOP)
     world = environment({(1, 2, 6, 7): answer})
-    (group,) = continued(world, Opening(prompt(), (6, 7)))
+    (group,) = continued(world, Prefix(prompt(), (6, 7)))
     assert world.verifier.texts == ["6 7 8 9"]
     assert group.verdicts[0].reward == 4.0
 
@@ -143,7 +143,7 @@ def test_the_budget_is_what_the_written_tokens_have_left():
     """Five new tokens and a context of seven, behind prompts of two and four."""
     world = environment(max_context_tokens=7)
     short, long = prompt("a", 1, 2), prompt("b", 1, 2, 3, 4)
-    continued(world, Opening(short), Opening(short, (5, 5)), Opening(long, (5,)))
+    continued(world, Prefix(short), Prefix(short, (5, 5)), Prefix(long, (5,)))
     assert [r.max_new_tokens for r in world.engine.asked] == [5, 3, 2]
     assert [r.token_ids for r in world.engine.asked] == [
         (1, 2),
@@ -156,7 +156,7 @@ def test_the_budget_is_what_the_written_tokens_have_left():
 def test_an_opening_without_room_is_verified_as_it_is(limits):
     """Nothing is sampled and nothing sent; what is written is what is judged."""
     world = environment(**limits)
-    (group,) = continued(world, Opening(prompt(), (5, 6, 7)), group_size=2)
+    (group,) = continued(world, Prefix(prompt(), (5, 6, 7)), group_size=2)
     assert world.engine.asked == []
     assert [v.reward for v in group.verdicts] == [3.0, 3.0]
     for rollout in group.rollouts:
@@ -170,7 +170,7 @@ def test_an_opening_without_room_is_verified_as_it_is(limits):
 
 def test_a_prompt_without_room_is_still_not_verified():
     world = environment(max_context_tokens=2)
-    (group,) = continued(world, Opening(prompt()))
+    (group,) = continued(world, Prefix(prompt()))
     assert group.verdicts == (Verdict(None, NO_ROOM),)
     assert rollout_cost([group], SHAPE).num_verifications == 0
 
@@ -178,7 +178,7 @@ def test_a_prompt_without_room_is_still_not_verified():
 def test_a_failed_continuation_is_no_verdict_and_no_verification():
     bad = Completion((8,), (float("nan"),), StopReason.STOP)
     world = environment({(1, 2, 5): bad, (1, 2, 6): EMPTY})
-    groups = continued(world, Opening(prompt(), (5,)), Opening(prompt(), (6,)))
+    groups = continued(world, Prefix(prompt(), (5,)), Prefix(prompt(), (6,)))
     reasons = [group.verdicts[0].reason for group in groups]
     assert reasons == [BAD_LOGPROBS, NOTHING_SAMPLED]
     assert world.verifier.texts == []
@@ -187,19 +187,19 @@ def test_a_failed_continuation_is_no_verdict_and_no_verification():
 
 
 def test_draws_follow_what_is_written_and_not_the_neighbours():
-    first, second = Opening(prompt(), (5,)), Opening(prompt(), (6,))
-    bare, other = Opening(prompt()), Opening(prompt("b"), (5,))
+    first, second = Prefix(prompt(), (5,)), Prefix(prompt(), (6,))
+    bare, other = Prefix(prompt()), Prefix(prompt("b"), (5,))
     together = draws(continued(environment(), bare, first, second, other, group_size=3))
     assert len({draw for group in together for draw in group}) == 12
-    for place, opening in enumerate((bare, first, second, other)):
-        alone = draws(continued(environment(), opening, group_size=3))
+    for place, prefix in enumerate((bare, first, second, other)):
+        alone = draws(continued(environment(), prefix, group_size=3))
         assert alone == [together[place]]
 
 
 def test_the_same_opening_twice_has_draws_of_its_own():
-    opening = Opening(prompt(), (5,))
-    once = draws(continued(environment(), opening, group_size=2))
-    twice = draws(continued(environment(), opening, opening, group_size=2))
+    prefix = Prefix(prompt(), (5,))
+    once = draws(continued(environment(), prefix, group_size=2))
+    twice = draws(continued(environment(), prefix, prefix, group_size=2))
     assert twice[0] == once[0]
     assert len({draw for group in twice for draw in group}) == 4
 
@@ -207,7 +207,7 @@ def test_the_same_opening_twice_has_draws_of_its_own():
 def test_nothing_written_is_rolling_out():
     asked = [prompt("a"), prompt("b", 3), prompt("a")]
     rolled = environment().roll_out(asked, 2, SAMPLING, ("mc", 4))
-    bare = continued(environment(), *map(Opening, asked), group_size=2)
+    bare = continued(environment(), *map(Prefix, asked), group_size=2)
     assert draws(rolled) == draws(bare)
     assert [g.verdicts for g in rolled] == [g.verdicts for g in bare]
 
@@ -225,7 +225,7 @@ def test_draws_of_rolling_out_are_those_of_earlier_releases():
 
 def test_siblings_share_the_prefill_of_what_is_replayed():
     """Prompt of two and two replayed: one prefill of four, and three times two new."""
-    (group,) = continued(environment(), Opening(prompt(), (5, 6)), group_size=3)
+    (group,) = continued(environment(), Prefix(prompt(), (5, 6)), group_size=3)
     cost = rollout_cost([group], SHAPE)
     assert cost.prefill_flops == prefill_flops(SHAPE, 4)
     assert cost.decode_flops == 3 * decode_flops(SHAPE, 4, 2)
@@ -234,15 +234,15 @@ def test_siblings_share_the_prefill_of_what_is_replayed():
 
 def test_a_group_size_below_one_is_an_error():
     with pytest.raises(ValueError, match="group_size must be >= 1, got 0"):
-        continued(environment(), Opening(prompt()), group_size=0)
+        continued(environment(), Prefix(prompt()), group_size=0)
 
 
 def test_the_engine_continues_from_the_distribution_behind_the_opening():
     """The log-prob of a continuation's first token is the model's own."""
     world = small_world(seed=3)
-    opening = Opening(prompts(1)[0], (4, 2, 7))
-    (group,) = world.environment.continue_from([opening], 8, SAMPLING, ())
-    replayed = torch.tensor([opening.token_ids])
+    prefix = Prefix(prompts(1)[0], (4, 2, 7))
+    (group,) = world.environment.continue_from([prefix], 8, SAMPLING, ())
+    replayed = torch.tensor([prefix.token_ids])
     with torch.no_grad():
         logits = world.learner.model(input_ids=replayed).logits[0, -1]
     expected = logits.log_softmax(-1)

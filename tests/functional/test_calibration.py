@@ -161,7 +161,7 @@ def test_reliability_bins_closed_form():
     values = vector(0.1, 0.25, 0.3, 0.5, 1.0, -2.0, 3.0)
     outcomes = vector(0, 1, 0, 1, 1, 1, 0)
     found = reliability_bins(values, outcomes, num_bins=4)
-    # .1, -2 | .25, .3 | .5 | 1, 3: borders belong to the bin above
+    # .1, -2 | .25, .3 | .5 | 1, 3: boundaries belong to the bin above
     assert found.counts.tolist() == [2, 2, 1, 2]
     torch.testing.assert_close(found.mean_predictions, vector(-0.95, 0.275, 0.5, 2))
     torch.testing.assert_close(found.mean_outcomes, vector(0.5, 0.5, 1, 0.5))

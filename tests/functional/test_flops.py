@@ -87,11 +87,11 @@ def test_a_cached_prefix_is_not_paid_twice(num_cached, num_rest):
 
 
 def test_chunked_decoding_costs_as_much_as_one_request():
-    """Continuing from a cached prefix: the border token is read by the next request."""
+    """Continuing from a cached prefix: the last token is read by the next request."""
     whole = decode_flops(SMALL, 10, 9)
     first, second = decode_flops(SMALL, 10, 4), decode_flops(SMALL, 14, 5)
-    border = SMALL_A + 14 * SMALL_B
-    assert first + border + second == whole
+    boundary = SMALL_A + 14 * SMALL_B
+    assert first + boundary + second == whole
 
 
 def test_training_pays_twice_for_the_backward_pass():

@@ -5,7 +5,7 @@ Chunks of two tokens, a prompt of four:
     group  route            replayed  new tokens        reward or value
     0      not ready        2         5, 3 (truncated)  1, 0
     1      ready, stopped   0         2 (stopped), 1    valued .4, 0
-    2      ready, audited   3         6, 4              0, .5; at the border .75, .25
+    2      ready, audited   3         6, 4              0, .5; at the boundary .75, .25
     3      ready, stopped   1         2, 2 (stopped)    valued .6, no valid answer
 
 V of the replayed prefixes is .75, .3, .2 and not valid.
@@ -20,7 +20,7 @@ from accredit.records import Cost, Credit, CriticUpdate, PolicyUpdate, Record, R
 from accredit.types import Group, Prompt, Rollout, StopReason, Verdict
 
 NAN = math.nan
-STOPPED = Verdict(None, "stopped at a chunk border: not judged")
+STOPPED = Verdict(None, "stopped at a chunk boundary: not judged")
 CHUNK, STOP, LENGTH = StopReason.CHUNK, StopReason.STOP, StopReason.LENGTH
 BORDER = 2
 
@@ -73,8 +73,8 @@ def routing(**changes) -> Routing:
                 [False, False, True, False] + [False] * 2 + [True] * 2
             ),
             "endpoint_values": torch.tensor([NAN, NAN, 0.4, NAN, NAN, NAN, 0.6, NAN]),
-            "border_values": torch.tensor([NAN] * 4 + [0.75, 0.25] + [NAN] * 2),
-            "border_reached": torch.tensor([False] * 4 + [True] * 2 + [False] * 2),
+            "boundary_values": torch.tensor([NAN] * 4 + [0.75, 0.25] + [NAN] * 2),
+            "boundary_reached": torch.tensor([False] * 4 + [True] * 2 + [False] * 2),
             "inclusion": torch.tensor([3.0, 1.0, 1.0, 1.0]).double() / 3,
             "num_problems": 10,
             "num_ready": 3,
@@ -128,7 +128,7 @@ def routed_record(**changes) -> Record:
 def carried(
     groups: tuple[Group, ...], routed: Routing, endpoints: torch.Tensor
 ) -> torch.Tensor:
-    """V as last known: of the replayed prefix, of the border, and v at the end."""
+    """V as last known: of the replayed prefix, of the boundary, and v at the end."""
     rollouts = [(g, r) for g, group in enumerate(groups) for r in group.rollouts]
     width = max(len(r.token_ids) for _, r in rollouts)
     values = torch.zeros(len(rollouts), width + 1)
@@ -137,7 +137,7 @@ def carried(
         start = length - rollout.num_sampled
         for place, value in (
             (start, routed.prefix_values[group]),
-            (start + BORDER, routed.border_values[row]),
+            (start + BORDER, routed.boundary_values[row]),
         ):
             if not value.isnan():
                 values[row, place:length] = value

@@ -35,7 +35,7 @@ def rows_of(**changes) -> list[dict]:
 
 def audit_row(**changes) -> dict:
     """One judged member of an audited group, stopped in thought with V .75."""
-    row = {"ready": 1, "audited": 1, "border_reached": 1, "border_value": 0.75}
+    row = {"ready": 1, "audited": 1, "boundary_reached": 1, "boundary_value": 0.75}
     return rollout_row(share_f=0.0, **row) | changes
 
 
@@ -49,7 +49,7 @@ def test_rows_say_of_each_rollout_who_valued_it():
     assert [row["ready"] for row in rows] == [0, 0, 1, 1, 1, 1, 1, 1]
     assert [row["audited"] for row in rows] == [0, 0, 0, 0, 1, 1, 0, 0]
     assert [row["num_replayed"] for row in rows] == [2, 2, 0, 0, 3, 3, 1, 1]
-    assert [row["border_reached"] for row in rows] == [0, 0, 0, 0, 1, 1, 0, 0]
+    assert [row["boundary_reached"] for row in rows] == [0, 0, 0, 0, 1, 1, 0, 0]
     assert [row["outcome_known"] for row in rows] == [1, 1, 0, 1, 1, 1, 0, 0]
 
 
@@ -61,8 +61,8 @@ def test_rows_hold_null_where_nothing_was_asked_or_answered():
     assert [row["group_target"] for row in rows] == targets
     ends = [None, None, 0.4, None, None, None, 0.6, None]
     assert [row["endpoint_value"] for row in rows] == ends
-    borders = [None] * 4 + [0.75, 0.25, None, None]
-    assert [row["border_value"] for row in rows] == borders
+    boundaries = [None] * 4 + [0.75, 0.25, None, None]
+    assert [row["boundary_value"] for row in rows] == boundaries
     json.dumps(rows, allow_nan=False)
 
 
@@ -70,7 +70,7 @@ def test_other_algorithms_have_the_rows_that_they_had():
     record = replace(routed_record(), routing=None, reference_shown=True)
     rows = list(rollout_rows(record, 1, decode))
     assert {(row["share_f"], row["reference_shown"]) for row in rows} == {(1.0, 1)}
-    assert not {"ready", "audited", "border_value"} & rows[0].keys()
+    assert not {"ready", "audited", "boundary_value"} & rows[0].keys()
 
 
 # Calibration
@@ -93,13 +93,13 @@ def test_a_calibration_is_of_audited_groups_alone(tmp_path):
 def test_f_is_the_share_that_passed_the_border(tmp_path):
     rows = [
         audit_row(reward=0.5),
-        audit_row(reward=1.0, border_reached=0, border_value=None),
-        audit_row(reward=0.25, border_value=1.0),
-        audit_row(reward=0.0, border_reached=0, border_value=None),
+        audit_row(reward=1.0, boundary_reached=0, boundary_value=None),
+        audit_row(reward=0.25, boundary_value=1.0),
+        audit_row(reward=0.0, boundary_reached=0, boundary_value=None),
         # not judged, and not answered: nothing to compare
         audit_row(reward=None),
-        audit_row(reward=1.0, border_value=None),
-        audit_row(group=1, reward=0.5, border_reached=0, border_value=None),
+        audit_row(reward=1.0, boundary_value=None),
+        audit_row(group=1, reward=0.5, boundary_reached=0, boundary_value=None),
         audit_row(group=2, audited=0),
         audit_row(group=3, ready=0, audited=0),
     ]
@@ -139,8 +139,11 @@ def test_before_the_gate_opens_there_is_nothing_to_calibrate(tmp_path):
     [
         ({"ready": None}, "ready must be a finite number, got None in line 2 of"),
         ({"audited": 2}, "audited must be 0 or 1, got 2.0 in line 2 of"),
-        ({"border_reached": 0.5}, "border_reached must be 0 or 1, got 0.5 in line 2"),
-        ({"border_value": "x"}, "border_value must be a finite number, got 'x' in"),
+        (
+            {"boundary_reached": 0.5},
+            "boundary_reached must be 0 or 1, got 0.5 in line 2",
+        ),
+        ({"boundary_value": "x"}, "boundary_value must be a finite number, got 'x' in"),
         ({"reward": "1"}, "reward must be a finite number, got '1' in line 2 of"),
         ({"reference_shown": None}, "reference_shown must be a finite number, got"),
     ],
@@ -171,7 +174,7 @@ def test_a_stopped_rollout_shows_its_value_and_no_missing_reward():
     rows = rows_of()
     facts = dict(facts_of(rows[2]))
     assert facts["reward"] == "stopped, valued 0.40"
-    assert facts["stopped by"] == "a chunk border"
+    assert facts["stopped by"] == "a chunk boundary"
     assert "verdict" not in facts and "replayed tokens" not in facts
     assert dict(facts_of(rows[7]))["reward"] == "stopped, no valid value"
     judged = dict(facts_of(rows[5]))
@@ -181,15 +184,15 @@ def test_a_stopped_rollout_shows_its_value_and_no_missing_reward():
 def test_replayed_prefixes_and_chunk_borders_are_marked():
     rows = rows_of()
     audited = sample(4, rows[4])
-    # three replayed tokens, a border of the audit after two more
-    assert audited.kinds == "rrrssssss" and audited.borders == (3, 5)
+    # three replayed tokens, a boundary of the audit after two more
+    assert audited.kinds == "rrrssssss" and audited.boundaries == (3, 5)
     assert dict(audited.facts)["replayed tokens"] == "3"
     assert dict(audited.facts)["tokens"] == "6"
     assert len(audited.columns["credit"]) == 6
     stopped = sample(2, rows[2])
-    assert stopped.kinds == "ss" and stopped.borders == (2,)
-    assert sample(3, rows[3]).borders == ()
-    assert sample(0, rows[0]).borders == (2,)
+    assert stopped.kinds == "ss" and stopped.boundaries == (2,)
+    assert sample(3, rows[3]).boundaries == ()
+    assert sample(0, rows[0]).boundaries == (2,)
 
 
 def test_a_long_prefix_leaves_room_for_what_follows():

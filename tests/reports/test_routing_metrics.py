@@ -87,8 +87,8 @@ def test_a_ready_group_that_ended_early_is_no_measure_of_accuracy():
 def test_pitfall_3_the_gap_is_hope_at_the_border_less_what_was_earned(metrics):
     # (.75 - 0) and (.25 - .5)
     assert metrics["ac2/hacking_gap"] == pytest.approx((0.75 - 0.25) / 2)
-    borders = torch.tensor([NAN] * 4 + [0.75, NAN] + [NAN] * 2)
-    one = metrics_of(routed_record(border_values=borders))
+    boundaries = torch.tensor([NAN] * 4 + [0.75, NAN] + [NAN] * 2)
+    one = metrics_of(routed_record(boundary_values=boundaries))
     assert one["ac2/hacking_gap"] == pytest.approx(0.75)
     lost = with_rewards(routed_record(), 2, [None, 0.5])
     assert metrics_of(lost)["ac2/hacking_gap"] == pytest.approx(-0.25)
@@ -107,13 +107,13 @@ def test_how_much_of_a_difference_between_siblings_comes_true(metrics):
 def test_siblings_are_compared_with_their_own_group():
     """Two audited groups whose means are far apart; who was not audited is no sibling
     of theirs."""
-    borders = torch.tensor([0.9, 0.1, 0.9, 0.7, 0.3, 0.1, NAN, NAN])
+    boundaries = torch.tensor([0.9, 0.1, 0.9, 0.7, 0.3, 0.1, NAN, NAN])
     routed = {
         "ready": torch.tensor([False, True, True, True]),
         "audited": torch.tensor([False, True, True, False]),
         "asked": torch.tensor([False] * 6 + [True] * 2),
-        "border_values": borders,
-        "border_reached": ~borders.isnan(),
+        "boundary_values": boundaries,
+        "boundary_reached": ~boundaries.isnan(),
     }
     record = with_rewards(routed_record(**routed), 1, [1.0, 0.8])
     found = metrics_of(with_rewards(record, 2, [0.4, 0.0]))
@@ -130,7 +130,7 @@ def test_borders_of_problems_that_are_not_ready_are_nobodys_hacking():
     """They are asked about where the critic learns one chunk on."""
     values = torch.tensor([0.9, NAN, NAN, NAN, 0.75, 0.25, NAN, NAN])
     reached = ~values.isnan()
-    found = metrics_of(routed_record(border_values=values, border_reached=reached))
+    found = metrics_of(routed_record(boundary_values=values, boundary_reached=reached))
     assert found["ac2/hacking_gap"] == pytest.approx(0.25)
 
 
@@ -235,13 +235,13 @@ def test_flops_saved_are_the_longer_request_less_the_shorter():
 
 def test_without_an_audit_the_others_tell_what_was_saved():
     """Those not ready wrote 5 and 3: two more than a chunk on average."""
-    record = routed_record(border_reached=torch.tensor([False] * 8))
+    record = routed_record(boundary_reached=torch.tensor([False] * 8))
     assert metrics_of(record)["tokens/saved_share"] == pytest.approx(6 / (6 + 31))
 
 
 def test_what_nobody_outlasts_is_left_out():
     every = torch.tensor([True] * 4)
-    alone = routed_record(ready=every, border_reached=torch.tensor([False] * 8))
+    alone = routed_record(ready=every, boundary_reached=torch.tensor([False] * 8))
     assert "tokens/saved_share" not in metrics_of(alone)
     nobody = routed_record(asked=torch.tensor([False] * 8))
     assert metrics_of(nobody, SHAPE)["tokens/saved_share"] == 0.0
@@ -353,8 +353,8 @@ def test_a_step_of_the_gate_alone_is_counted_and_nothing_else():
         prefix_values=torch.full((4,), NAN),
         targets=torch.full((4,), NAN),
         endpoint_values=torch.full((8,), NAN),
-        border_values=torch.full((8,), NAN),
-        border_reached=torch.tensor([False] * 8),
+        boundary_values=torch.full((8,), NAN),
+        boundary_reached=torch.tensor([False] * 8),
         num_ready=0,
     )
     found = metrics_of(replace(record, cost=Cost(tokens_generated=25)))

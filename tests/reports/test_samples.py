@@ -72,7 +72,7 @@ def test_tokens_are_told_apart_by_who_wrote_them():
     assert (shown.index, shown.kinds) == (3, "sgms")
     assert shown.pieces == ("b", "c", "d", "e") and shown.text == "bcde"
     assert shown.prompt == "a\\x1b[31m\\u202e"
-    assert shown.borders == () and (shown.first, shown.num_hidden) == (0, 0)
+    assert shown.boundaries == () and (shown.first, shown.num_hidden) == (0, 0)
     assert dict(shown.facts)["tokens"] == "3"
     assert dict(shown.facts)["mean advantage"] == "+0.625"
 

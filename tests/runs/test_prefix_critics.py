@@ -10,8 +10,8 @@ from accredit.engines.local.engine import TransformersEngine
 from accredit.models.loading import context_tokens
 from accredit.recipe.config import recipe_from
 from accredit.runs.assembly import assemble
-from accredit.runs.prefix_critics import opening_of_prompted
-from accredit.types import Attempt
+from accredit.runs.prefix_critics import prompted_critic_line
+from accredit.types import CriticQuery
 from accredit.world import TimedEngine
 
 
@@ -49,7 +49,7 @@ def test_the_seconds_of_an_answer_are_no_sampling_of_the_policy():
     assert critic._engine is world.engine.inner
     prompt = world.problems.prompts[0]
     with world.clock.measure("critic"):
-        critic.values([Attempt(prompt)])
+        critic.values([CriticQuery(prompt)])
     assert set(world.clock.drain()) == {"critic"}
 
 
@@ -79,7 +79,7 @@ def test_a_stem_that_had_to_be_spaced_is_told(weights, monkeypatch):
     """As a tokenizer does that merges the stem with the number behind it."""
     monkeypatch.setattr(questions, "spaced_stems", lambda stem: [f"{stem}v"])
     with closing(built(weights=weights)) as assembly:
-        line = opening_of_prompted(assembly.config, assembly.critic)
+        line = prompted_critic_line(assembly.config, assembly.critic)
         assert isinstance(assembly.critic, PromptedCritic)
         saved = assembly.critic._card()["template"]["stem"]
     assert line is not None and saved == "vv"
@@ -88,5 +88,5 @@ def test_a_stem_that_had_to_be_spaced_is_told(weights, monkeypatch):
     )
     monkeypatch.undo()
     with closing(built(weights=weights)) as assembly:
-        line = opening_of_prompted(assembly.config, assembly.critic)
+        line = prompted_critic_line(assembly.config, assembly.critic)
     assert line is not None and "stem" not in line

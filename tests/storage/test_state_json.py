@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accredit.batches.replay import LessonBuffer, RolloutBuffer, StoredRollout
+from accredit.batches.replay import ExampleBuffer, RolloutBuffer, StoredRollout
 from accredit.critics.readiness import GateState, Track
 from accredit.critics.references import ReferenceBank
 from accredit.records import Cost, State
@@ -98,7 +98,7 @@ def tracked(**changes: object) -> dict[str, Any]:
     [
         (RolloutBuffer, kept(ROW)),
         (RolloutBuffer, kept({**ROW, "reward": 1})),
-        (LessonBuffer, kept(TAUGHT)),
+        (ExampleBuffer, kept(TAUGHT)),
         (GateState, GATE),
         (ReferenceBank, {"items": {"a": "b"}}),
     ],
@@ -124,9 +124,9 @@ def test_what_was_saved_is_taken(kind: type, content: object) -> None:
         (RolloutBuffer, kept({**ROW, "num_tokens": -1}), "num_tokens must be >= 0"),
         (RolloutBuffer, kept({**ROW, "problem_id": 3}), r"items\.0\.problem_id"),
         (RolloutBuffer, {**kept(ROW), "capacity": 0}, "capacity of 1 or more"),
-        (LessonBuffer, kept(ROW), r"items\.0\.target"),
-        (LessonBuffer, kept({**TAUGHT, "reference": 3}), r"items\.0\.reference"),
-        (LessonBuffer, kept({**TAUGHT, "target": None}), r"items\.0\.target"),
+        (ExampleBuffer, kept(ROW), r"items\.0\.target"),
+        (ExampleBuffer, kept({**TAUGHT, "reference": 3}), r"items\.0\.reference"),
+        (ExampleBuffer, kept({**TAUGHT, "target": None}), r"items\.0\.target"),
         (ReferenceBank, {"items": {"a": 3}}, r"items\.a"),
         (ReferenceBank, {}, "missing or added"),
         (GateState, {"tracks": {}}, "missing or added"),

@@ -9,7 +9,7 @@ import pytest
 from accredit.recipe.config import recipe_from
 from accredit.runs.assembly import assemble
 from accredit.tasks.build import build_task
-from accredit.types import Opening, Sampling
+from accredit.types import Prefix, Sampling
 from tiny_models import TEMPLATE, tiny_qwen3
 
 datasets = pytest.importorskip("datasets")
@@ -160,9 +160,9 @@ def test_a_run_pays_no_unfinished_thought_and_shows_a_function_what_was_sampled(
             encode = assembly.tokenizer
             for text, reward in zip(texts, rewards, strict=True):
                 ids = encode(text, add_special_tokens=False)["input_ids"]
-                opening = Opening(prompt, tuple(ids))
+                prefix = Prefix(prompt, tuple(ids))
                 full = replace(environment, max_new_tokens=len(ids))
-                (group,) = full.continue_from([opening], 1, Sampling(), ("t",))
+                (group,) = full.continue_from([prefix], 1, Sampling(), ("t",))
                 assert group.verdicts[0].reward == reward
                 paid = environment.has_answer(prompt, ids)
                 assert paid == (text != thought)

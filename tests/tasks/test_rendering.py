@@ -182,7 +182,7 @@ def test_b079_ids_that_no_text_encodes_to_are_decoded_and_kept(make_tokenizer):
 
 
 def test_b168_surrogates_from_a_tokenizer_are_replaced(make_tokenizer):
-    """Case B168 at the border where a policy's text begins."""
+    """Case B168 at the boundary where a policy's text begins."""
     tokenizer = make_tokenizer()
 
     class Surrogates:

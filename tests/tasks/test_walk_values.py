@@ -10,7 +10,7 @@ import pytest
 from accredit.tasks import walk
 from accredit.tasks.walk import ACTIONS, WORLD, belief_policy
 from accredit.tasks.walk_values import SYMBOLS, WalkValues, covering_walks, ends_of
-from accredit.types import Attempt, Message, Problem, Prompt
+from accredit.types import CriticQuery, Message, Problem, Prompt
 
 VOCABULARY = "^$SG" + SYMBOLS + "?"
 STOP, OTHER = VOCABULARY.index("$"), VOCABULARY.index("?")
@@ -34,8 +34,8 @@ def prompt(start: str, goal: str) -> Prompt:
     return Prompt(problem, tuple(encoded("^" + text)))
 
 
-def attempt(start: str, goal: str, text: str = "") -> Attempt:
-    return Attempt(prompt(start, goal), tuple(encoded(text)))
+def attempt(start: str, goal: str, text: str = "") -> CriticQuery:
+    return CriticQuery(prompt(start, goal), tuple(encoded(text)))
 
 
 def tabular(stop: float = 0.0, other: float = 0.0, truths=(1.0, 1.0)) -> Said:
@@ -117,7 +117,7 @@ START, GOAL = "02", "04"
 def test_every_prefix_has_the_mean_reward_of_all_its_completions(
     reward: str, moves: int
 ):
-    """At borders, in the middle of moves, after faults, at goals and at stops."""
+    """At boundaries, in the middle of moves, after faults, at goals and at stops."""
     said, budget = tabular(0.07, 0.05, (0.9, 0.8)), 3 * moves
     values, _ = values_of(said, reward=reward, num_moves=moves, max_new_tokens=budget)
     texts = ["", "R", "R0", "R03", "R03R", "R03R0", "R03R04", "R03L", "R03L02", "L01"]
@@ -151,7 +151,7 @@ def test_one_move_by_hand():
 def test_under_the_beliefs_they_are_the_tables_of_the_task(reward: str):
     problems = walk.walk_problems("hard").train[:3]
     values, shown = values_of(tabular(), reward=reward, num_moves=20, max_new_tokens=60)
-    attempts, expected = [], []
+    queries, expected = [], []
     for problem in problems:
         start, goal = problem.metadata["start"], problem.metadata["goal"]
         table = {
@@ -160,13 +160,13 @@ def test_under_the_beliefs_they_are_the_tables_of_the_task(reward: str):
         }[reward][WORLD.goals.index(goal)]
         text = walk.shortest_walk(start, goal)
         for done in range(len(text) // 3 + 1):
-            attempts.append(attempt(start, goal, text[: 3 * done]))
+            queries.append(attempt(start, goal, text[: 3 * done]))
             cell = walk.read_walk(start, goal, text[: 3 * done]).cells[-1]
             expected.append(table[20 - done, WORLD.number[cell]])
-    assert values(attempts) == pytest.approx(expected, abs=1e-6)
+    assert values(queries) == pytest.approx(expected, abs=1e-6)
     assert 0.0 < min(expected) < 0.25 < max(expected)
     # Each problem is read once, all of them in one call.
-    ends = {ends_of(one.prompt) for one in attempts}
+    ends = {ends_of(one.prompt) for one in queries}
     assert shown == [sum(len(covering_walks(*both)) for both in ends)]
 
 

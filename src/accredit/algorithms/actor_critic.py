@@ -41,7 +41,7 @@ from accredit.world import World
 
 
 @dataclass(frozen=True, eq=False)
-class Settled:
+class Outcomes:
     """A batch whose truncated rollouts are worth something, by a recipe's rule."""
 
     batch: Batch
@@ -52,7 +52,7 @@ class Settled:
     """True where that was verified."""
 
 
-Settlement = Callable[[Batch, Tensor], Settled]
+OutcomeRule = Callable[[Batch, Tensor], Outcomes]
 """Called with (batch, values)."""
 
 
@@ -122,22 +122,22 @@ def plain_value_targets(batch: Batch, credit: Credit) -> ValueTargets:
     return ValueTargets(targets, torch.ones_like(targets), batch.trainable)
 
 
-def paid(batch: Batch, values: Float[Tensor, "rollout prefix"]) -> Settled:
+def paid(batch: Batch, values: Float[Tensor, "rollout prefix"]) -> Outcomes:
     """Every rollout is worth what its verifier paid, truncated or not."""
-    return Settled(paid_at_truncation(batch), batch.rewards, batch.verified)
+    return Outcomes(paid_at_truncation(batch), batch.rewards, batch.verified)
 
 
-def bootstrapped(batch: Batch, values: Float[Tensor, "rollout prefix"]) -> Settled:
+def bootstrapped(batch: Batch, values: Float[Tensor, "rollout prefix"]) -> Outcomes:
     """A truncated rollout is worth the value of its last prefix, until more is known.
 
     What was verified of it is not read, and nobody's values are measured by it.
     """
     last = values.gather(1, batch.token_mask.sum(1, keepdim=True))[:, 0]
     rewards = torch.where(batch.truncated, last, batch.rewards)
-    return Settled(batch, rewards, batch.verified & ~batch.truncated)
+    return Outcomes(batch, rewards, batch.verified & ~batch.truncated)
 
 
-SETTLEMENTS: dict[str, Settlement] = {"outcome": paid, "bootstrap": bootstrapped}
+OUTCOME_RULES: dict[str, OutcomeRule] = {"outcome": paid, "bootstrap": bootstrapped}
 """By the name of a recipe's `truncation`."""
 
 
@@ -149,7 +149,7 @@ class ActorCritic:
     critic: TrainableCritic
     credit: CreditRule
     objective: Objective
-    settle: Settlement
+    outcomes: OutcomeRule
     clip_bounds: ClipBounds = None
     initial_memory: None = None
 
@@ -163,8 +163,8 @@ class ActorCritic:
         with world.clock.measure("step"):
             batch = collate(drawn.groups)
             values = critic_values(critic, world, batch)
-            settled = self.settle(batch, values)
-            credit = self.credit(settled.batch, settled.rewards, values)
+            outcomes = self.outcomes(batch, values)
+            credit = self.credit(outcomes.batch, outcomes.rewards, values)
             policy = update_warm_policy(
                 self.objective, critic, state, world, drawn, batch, credit
             )
@@ -172,9 +172,9 @@ class ActorCritic:
             update = fit_critic(critic, state, world, batch, wanted)
             publish(world)
         record = replace(
-            step_record(drawn, batch, settled.rewards, values, credit, policy),
+            step_record(drawn, batch, outcomes.rewards, values, credit, policy),
             critic=update,
-            outcome_known=settled.known,
+            outcome_known=outcomes.known,
             valued_by_critic=True,
             reference_shown=critic.reference_shown,
             counts=critic_counts(critic, state, update),

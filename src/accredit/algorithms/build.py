@@ -25,7 +25,7 @@ from accredit.world import Algorithm
 
 
 @dataclass(frozen=True)
-class Supplies:
+class Parts:
     """What an algorithm is built from besides its own section of the recipe."""
 
     max_new_tokens: int
@@ -38,7 +38,7 @@ class Supplies:
     """Where the section names one."""
 
 
-def build_algorithm(config: Any, supplies: Supplies) -> Algorithm:
+def build_algorithm(config: Any, supplies: Parts) -> Algorithm:
     """The algorithm that a section `[algorithm]` describes."""
     budgeted = {"max_new_tokens": supplies.max_new_tokens}
     judged: dict[str, Any] = {"critic": supplies.critic}

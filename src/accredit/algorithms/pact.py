@@ -27,8 +27,8 @@ from functools import partial
 import torch
 
 from accredit.algorithms.actor_critic import (
-    SETTLEMENTS,
-    Settlement,
+    OUTCOME_RULES,
+    OutcomeRule,
     critic_cost,
     critic_counts,
     critic_values,
@@ -72,7 +72,7 @@ class PACT:
     critic: TrainableCritic
     credit: CreditRule
     objective: Objective
-    settle: Settlement
+    outcomes: OutcomeRule
     align: Alignment
     clip_bounds: ClipBounds = None
     initial_memory: None = None
@@ -87,15 +87,15 @@ class PACT:
         with world.clock.measure("step"):
             batch = collate(drawn.groups)
             values = critic_values(critic, world, batch)
-            settled = self.settle(batch, values)
-            credit = self.credit(settled.batch, settled.rewards, values)
+            outcomes = self.outcomes(batch, values)
+            credit = self.credit(outcomes.batch, outcomes.rewards, values)
             policy = update_warm_policy(
                 self.objective, critic, state, world, drawn, batch, credit
             )
             change = policy_change(world, batch, policy, align.acceptance)
             dealt = keyed_seed(world.seed, "shuffled ratios", state.step)
             taught = align.disturb(batch, change, dealt)
-            rewards = settled.rewards
+            rewards = outcomes.rewards
             wanted = aligned_value_targets(batch, rewards, values, taught, align.rule)
             update = fit_critic(critic, state, world, batch, wanted)
             publish(world)
@@ -106,7 +106,7 @@ class PACT:
             step_record(drawn, batch, rewards, values, credit, policy),
             critic=update,
             change=change,
-            outcome_known=settled.known,
+            outcome_known=outcomes.known,
             valued_by_critic=True,
             reference_shown=critic.reference_shown,
             counts=critic_counts(critic, state, update)
@@ -124,7 +124,7 @@ def pact(config: PACTConfig, critic: TrainableCritic) -> PACT:
         critic=critic,
         credit=outcome_credit,
         objective=objective(config, loss, token_mean),
-        settle=SETTLEMENTS[config.truncation],
+        outcomes=OUTCOME_RULES[config.truncation],
         align=alignment(config),
         clip_bounds=bounds,
     )

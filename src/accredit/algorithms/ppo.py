@@ -20,7 +20,7 @@ Differs from the papers:
 
 from functools import partial
 
-from accredit.algorithms.actor_critic import SETTLEMENTS, ActorCritic
+from accredit.algorithms.actor_critic import OUTCOME_RULES, ActorCritic
 from accredit.algorithms.critic_configs import PPOConfig
 from accredit.algorithms.parts import drawn_from, objective
 from accredit.credit import decoupled_credit
@@ -55,5 +55,5 @@ def ppo(config: PPOConfig, critic: TrainableCritic) -> ActorCritic:
         credit=credit,
         objective=objective(config, loss, token_mean),
         clip_bounds=(config.clip_low, config.clip_high),
-        settle=SETTLEMENTS[config.truncation],
+        outcomes=OUTCOME_RULES[config.truncation],
     )

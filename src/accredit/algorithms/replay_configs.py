@@ -233,13 +233,13 @@ class AC2Config(ReplayConfig):
     """Configures the critic, in a section of its own."""
 
     @property
-    def lessons_in_store(self) -> int:
+    def examples_in_store(self) -> int:
         """Of the critic's buffer: `critic_capacity`, or as derived; 1,920 in the
         paper."""
         return self.critic_capacity or 10 * self.prompts_per_step
 
     @property
-    def lessons_per_step(self) -> int:
+    def examples_per_step(self) -> int:
         """Taught in a step: `records_per_step`, or as derived; 768 in the paper."""
         return self.records_per_step or 4 * self.prompts_per_step
 
@@ -323,9 +323,9 @@ class AC2PlusConfig(AC2Config):
     border_lambda: UnitShare = 0.7
     """Adds this share of the next chunk's credit to a chunk's own; 1 gives each the
     reward, less V where it begins."""
-    border_lessons: bool = True
-    """Trains the critic at one chunk border of each rollout that ran to its end, beside
-    its group's prefix."""
+    boundary_examples: bool = True
+    """Trains the critic at one chunk boundary of each rollout that ran to its end,
+    beside its group's prefix."""
     correction: Literal["none", "doubly_robust"] = "none"
     """Selects how the critic's targets follow the policy's first minibatch."""
     correction_cap: Annotated[float, Field(ge=1)] = 2.0

@@ -19,7 +19,7 @@ Differs from the paper:
 
 from functools import partial
 
-from accredit.algorithms.actor_critic import SETTLEMENTS, ActorCritic
+from accredit.algorithms.actor_critic import OUTCOME_RULES, ActorCritic
 from accredit.algorithms.critic_configs import SAOConfig
 from accredit.algorithms.parts import drawn_from
 from accredit.credit import decoupled_credit
@@ -57,5 +57,5 @@ def sao(config: SAOConfig, critic: TrainableCritic) -> ActorCritic:
             old_from_engine=True,
         ),
         clip_bounds=(1.0 - config.ratio_low, config.ratio_high - 1.0),
-        settle=SETTLEMENTS[config.truncation],
+        outcomes=OUTCOME_RULES[config.truncation],
     )

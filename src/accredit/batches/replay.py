@@ -1,4 +1,4 @@
-"""What is stored between steps: judged rollouts to go on from, lessons of a critic.
+"""What is stored between steps: judged rollouts to go on from, examples of a critic.
 
 Frozen values in, frozen values out; every buffer is a queue that forgets its oldest.
 Token ids are packed into short texts, which are read when somebody asks for the ids,
@@ -107,7 +107,7 @@ class StoredRollout:
 
 
 @dataclass(frozen=True)
-class StoredLesson:
+class StoredExample:
     """A prefix, and what the critic should have said of it."""
 
     problem_id: str
@@ -128,7 +128,7 @@ class StoredLesson:
         token_ids: Sequence[int],
         target: float,
         reference_ids: Sequence[int] | None,
-    ) -> "StoredLesson":
+    ) -> "StoredExample":
         """From the ids of the prefix and of its reference."""
         reference = None if reference_ids is None else packed(reference_ids)
         return cls(problem_id, packed(token_ids), target, reference)
@@ -169,21 +169,21 @@ class RolloutBuffer:
 
 
 @dataclass(frozen=True)
-class LessonBuffer:
+class ExampleBuffer:
     """Lessons of a critic, oldest first."""
 
     capacity: int
-    items: tuple[StoredLesson, ...] = ()
+    items: tuple[StoredExample, ...] = ()
 
     def __post_init__(self) -> None:
         _require_room(self.capacity, len(self.items))
 
-    def added(self, lessons: Sequence[StoredLesson]) -> "LessonBuffer":
+    def added(self, examples: Sequence[StoredExample]) -> "ExampleBuffer":
         """With these behind it; the oldest go where there is no room."""
-        items = (*self.items, *lessons)[-self.capacity :]
-        return LessonBuffer(self.capacity, items)
+        items = (*self.items, *examples)[-self.capacity :]
+        return ExampleBuffer(self.capacity, items)
 
-    def drawn(self, count: int, draw: np.random.Generator) -> list[StoredLesson]:
+    def drawn(self, count: int, draw: np.random.Generator) -> list[StoredExample]:
         """That many of them without replacement, in random order; all where fewer."""
         _require_count(count)
         order = draw.permutation(len(self.items))[:count]

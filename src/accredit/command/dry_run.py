@@ -21,14 +21,14 @@ def dry_run(config: RunConfig) -> int:
     """
     from accredit.reports.trackers import require_tracker
     from accredit.runs.assembly import assemble
-    from accredit.runs.first_lines import opening_warnings
+    from accredit.runs.first_lines import first_warnings
     from accredit.tasks.trials import tried
 
     for name in config.trackers:
         require_tracker(name)
     with closing(assemble(config)) as assembly:
         told = tried(assembly.task, config.seed)
-        told += opening_warnings(assembly)
+        told += first_warnings(assembly)
         print(json.dumps(config.model_dump(mode="json"), indent=2))
         for line in (assembly.plan, *(f"warning: {line}" for line in told)):
             print(line, file=sys.stderr)

@@ -258,7 +258,7 @@ def write_rollout(
 
 
 def coloured(shown: "Sample", legend: "Legend | None") -> "Text":
-    """The tokens with marks for what was not sampled, borders, and colours."""
+    """The tokens with marks for what was not sampled, boundaries, and colours."""
     from rich.text import Text
 
     from accredit.reports.samples import GIVEN, REFUSED, REPLAYED
@@ -268,13 +268,13 @@ def coloured(shown: "Sample", legend: "Legend | None") -> "Text":
     values = iter(column or ())
     text = Text()
     for t, (piece, kind) in enumerate(zip(shown.pieces, shown.kinds, strict=True)):
-        if t in shown.borders:
+        if t in shown.boundaries:
             text.append("│", style="cyan")
         style = marks.get(kind, "")
         if legend is not None and kind not in (REPLAYED, GIVEN):
             style = f"{style} {shade(legend.strength(next(values, None)))}".strip()
         text.append(piece, style=style)
-    if len(shown.pieces) in shown.borders:
+    if len(shown.pieces) in shown.boundaries:
         text.append("│", style="cyan")
     return text
 

@@ -160,7 +160,7 @@ def warnings_of(config: ValueHeadConfig, policy_model: PreTrainedModel) -> list[
     ]
 
 
-def opening_of(config: ValueHeadConfig) -> str:
+def critic_line(config: ValueHeadConfig) -> str:
     """What a critic begins with, in one line for the screen."""
     found = None if config.path == POLICY else saved_critic_folder(Path(config.path))
     if found is not None:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from accredit.models.micro_batches import row_parts
 from accredit.records import CriticUpdate, Valuation
-from accredit.types import Attempt, ValuedAttempt
+from accredit.types import CriticExample, CriticQuery
 
 CARD_FILE = "exact_critic.json"
 
@@ -27,7 +27,7 @@ CARD_FILE = "exact_critic.json"
 class ExactCritic:
     """A `PrefixCritic` without parameters."""
 
-    value_of: Callable[[Sequence[Attempt]], Sequence[float]]
+    value_of: Callable[[Sequence[CriticQuery]], Sequence[float]]
     """V of each attempt under the policy as it is, reward units."""
 
     @property
@@ -35,17 +35,17 @@ class ExactCritic:
         """It has none."""
         return 0.0
 
-    def values(self, attempts: Sequence[Attempt]) -> Valuation:
+    def values(self, queries: Sequence[CriticQuery]) -> Valuation:
         """V of each attempt; always valid, for nothing."""
-        return Valuation(tuple(self.value_of(attempts) if attempts else ()))
+        return Valuation(tuple(self.value_of(queries) if queries else ()))
 
     def update(
-        self, lessons: Sequence[ValuedAttempt], learning_rate: float
+        self, examples: Sequence[CriticExample], learning_rate: float
     ) -> CriticUpdate | None:
         """Nothing is left to learn."""
         return None
 
-    def add_gradient(self, lessons: Sequence[ValuedAttempt]) -> CriticUpdate:
+    def add_gradient(self, examples: Sequence[CriticExample]) -> CriticUpdate:
         """Refused.
 
         Raises:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from accredit.batches.decisions import Steps, chunk_steps
 from accredit.protocols import Environment
-from accredit.types import Batch, Group, Opening, Sampling
+from accredit.types import Batch, Group, Prefix, Sampling
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +75,10 @@ class MonteCarlo:
                 calls.
         """
         steps = chunk_steps(batch.trainable, batch.token_mask, self.chunk_length)
-        openings, places = chosen_openings(batch, steps)
+        prefixes, places = chosen_prefixes(batch, steps)
         groups = (
-            environment.continue_from(openings, self.num_continuations, sampling, key)
-            if openings
+            environment.continue_from(prefixes, self.num_continuations, sampling, key)
+            if prefixes
             else []
         )
         means = [mean_reward(group) for group in groups]
@@ -98,12 +98,10 @@ class MonteCarlo:
         return Estimate(values, tuple(groups))
 
 
-def chosen_openings(
-    batch: Batch, steps: Steps
-) -> tuple[list[Opening], list[list[int]]]:
+def chosen_prefixes(batch: Batch, steps: Steps) -> tuple[list[Prefix], list[list[int]]]:
     """The distinct prefixes that steps start from, and which ones each row has."""
     numbers: dict[tuple[str, tuple[int, ...]], int] = {}
-    openings: list[Opening] = []
+    prefixes: list[Prefix] = []
     places: list[list[int]] = []
     for row, starts in enumerate(steps.starts.tolist()):
         token_ids = batch.token_ids[row].tolist()
@@ -113,11 +111,11 @@ def chosen_openings(
             prompt = batch.prompts[row]
             name = (prompt.problem.id, tuple(token_ids[:start]))
             if name not in numbers:
-                numbers[name] = len(openings)
+                numbers[name] = len(prefixes)
                 written = tuple(token_ids[len(prompt.token_ids) : start])
-                openings.append(Opening(prompt, written))
+                prefixes.append(Prefix(prompt, written))
             places[-1].append(numbers[name])
-    return openings, places
+    return prefixes, places
 
 
 def mean_reward(group: Group) -> float | None:

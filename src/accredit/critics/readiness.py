@@ -31,7 +31,7 @@ NOISE = 1e-9
 
 
 @dataclass(frozen=True)
-class Visit:
+class ProblemErrors:
     """What one step learned of one problem."""
 
     problem_id: str
@@ -108,7 +108,7 @@ class Track:
     """Sum of those errors."""
     audited_squares: Amount = 0.0
 
-    def after(self, visit: Visit) -> "Track":
+    def after(self, visit: ProblemErrors) -> "Track":
         """With what a visit adds; who is ready stays."""
         errors, audited = visit.errors, visit.audited_errors if self.ready else ()
         return Track(
@@ -190,7 +190,7 @@ class Gate:
             raise ValueError(f"prior_errors must be >= 0, got {self.prior_errors}")
 
     def after(
-        self, state: GateState, visits: Sequence[Visit]
+        self, state: GateState, visits: Sequence[ProblemErrors]
     ) -> tuple[GateState, tuple[str, ...], tuple[str, ...]]:
         """Memory after a step, who became ready in it, and who lost trust.
 
@@ -247,7 +247,7 @@ class Gate:
             return False
         return _below(_mean(errors), self.tau_global)
 
-    def _admits(self, track: Track, visit: Visit, prior: Errors) -> bool:
+    def _admits(self, track: Track, visit: ProblemErrors, prior: Errors) -> bool:
         """Conditions 2 to 4, of a track that has taken the visit in."""
         return (
             bool(visit.errors)
@@ -256,7 +256,7 @@ class Gate:
             and (track.nonzero_seen or not self.require_nonzero)
         )
 
-    def _takes_back(self, track: Track, visit: Visit) -> bool:
+    def _takes_back(self, track: Track, visit: ProblemErrors) -> bool:
         """Whether audits fail condition 2, of a track that has taken the visit in."""
         if not (self.revocable and visit.audited_errors):
             return False

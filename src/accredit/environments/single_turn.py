@@ -2,7 +2,7 @@
 
 All completions of a call are generated together and verified together. A continuation
 replays what is written, which nobody samples, and goes on with the budget that is left;
-its verdict is that of the whole completion. Where an opening asks for a chunk only, a
+its verdict is that of the whole completion. Where a prefix asks for a chunk only, a
 completion that the chunk ends is not judged, unless its answer is there already; one
 that ends with the budget is judged like any other. What the world gets wrong (a
 completion the engine calls failed, a NaN log-prob, a prompt that leaves no room)
@@ -21,7 +21,7 @@ from accredit.randomness import keyed_seed
 from accredit.types import (
     Completion,
     Group,
-    Opening,
+    Prefix,
     Problem,
     Prompt,
     Request,
@@ -36,7 +36,7 @@ ENGINE_FAILURE = "the engine failed"
 BAD_LOGPROBS = "the engine gave a log-prob that is not finite and <= 0"
 OVERRUN = "the engine sampled more tokens than it was asked for"
 NOTHING_SAMPLED = "nothing was sampled"
-CHUNK_ENDED = "stopped at a chunk border: not judged"
+CHUNK_ENDED = "stopped at a chunk boundary: not judged"
 
 LOWEST, HIGHEST = -3e38, 1e-4
 """Log-probs, nats, that float32 and rounding allow; NaN lies in no range."""
@@ -88,33 +88,33 @@ class SingleTurn:
         A prompt that comes twice gives two groups with draws of their own, as long as
         both come in one call: `key` must differ between calls.
         """
-        openings = [Opening(prompt) for prompt in prompts]
-        return self.continue_from(openings, group_size, sampling, key)
+        prefixes = [Prefix(prompt) for prompt in prompts]
+        return self.continue_from(prefixes, group_size, sampling, key)
 
     def continue_from(
         self,
-        openings: Sequence[Opening],
+        prefixes: Sequence[Prefix],
         group_size: int,
         sampling: Sampling,
         key: tuple[int | str, ...],
     ) -> list[Group]:
-        """`group_size` verified rollouts of each opening, in the order of the openings.
+        """`group_size` verified rollouts of each prefix, in the order of the prefixes.
 
         Draws follow `key`, problem and what is written, so that they do not depend on
-        the other openings; one that comes twice in a call has draws of its own. Where
+        the other prefixes; one that comes twice in a call has draws of its own. Where
         no room is left, what is written is the rollout, truncated, and verified so.
         """
         if group_size < 1:
             raise ValueError(f"group_size must be >= 1, got {group_size}")
         members = [
             _Member(
-                opening,
+                prefix,
                 sample,
-                self._room(opening),
+                self._room(prefix),
                 keyed_seed(self.seed, *own, sample),
-                opening.max_new_tokens,
+                prefix.max_new_tokens,
             )
-            for opening, own in _keyed(openings, key)
+            for prefix, own in _keyed(prefixes, key)
             for sample in range(group_size)
         ]
         sampled = self._sampled(members, sampling)
@@ -125,12 +125,12 @@ class SingleTurn:
         verdicts = self._verified(outcomes)
         return [
             Group(
-                opening.prompt,
+                prefix.prompt,
                 tuple(rollout for rollout, _ in outcomes[first : first + group_size]),
                 tuple(verdicts[first : first + group_size]),
             )
-            for opening, first in zip(
-                openings, range(0, len(members), group_size), strict=True
+            for prefix, first in zip(
+                prefixes, range(0, len(members), group_size), strict=True
             )
         ]
 
@@ -159,11 +159,11 @@ class SingleTurn:
             return replace(rollout, stop_reason=StopReason.ENVIRONMENT), ""
         return replace(rollout, stop_reason=StopReason.CHUNK), CHUNK_ENDED
 
-    def _room(self, opening: Opening) -> int:
-        """Tokens that may follow the opening before the budget is spent."""
-        room = self.max_new_tokens - len(opening.written)
+    def _room(self, prefix: Prefix) -> int:
+        """Tokens that may follow the prefix before the budget is spent."""
+        room = self.max_new_tokens - len(prefix.written)
         if self.max_context_tokens is not None:
-            room = min(room, self.max_context_tokens - len(opening.token_ids))
+            room = min(room, self.max_context_tokens - len(prefix.token_ids))
         return max(room, 0)
 
     def _sampled(
@@ -172,7 +172,7 @@ class SingleTurn:
         """A rollout of each member, with the reason why it cannot be verified."""
         asked = [member for member in members if member.room > 0]
         requests = [
-            Request(member.opening.token_ids, member.num_asked, member.seed)
+            Request(member.prefix.token_ids, member.num_asked, member.seed)
             for member in asked
         ]
         completions = self.engine.generate(requests, sampling) if requests else []
@@ -211,10 +211,10 @@ class SingleTurn:
 class _Member:
     """One sibling to be: what to ask the engine for."""
 
-    opening: Opening
+    prefix: Prefix
     sample: int
     room: int
-    """Tokens that may follow the opening before the budget is spent."""
+    """Tokens that may follow the prefix before the budget is spent."""
     seed: int
     chunk: int | None = None
     """Tokens after which it is stopped; None goes on to the end."""
@@ -226,17 +226,17 @@ class _Member:
 
 
 def _keyed(
-    openings: Sequence[Opening], key: tuple[int | str, ...]
-) -> list[tuple[Opening, tuple[int | str, ...]]]:
-    """Each opening with the key of its draws; the same one again gets another key."""
+    prefixes: Sequence[Prefix], key: tuple[int | str, ...]
+) -> list[tuple[Prefix, tuple[int | str, ...]]]:
+    """Each prefix with the key of its draws; the same one again gets another key."""
     seen: Counter[tuple[int | str, ...]] = Counter()
-    keyed: list[tuple[Opening, tuple[int | str, ...]]] = []
-    for opening in openings:
-        problem, written = opening.prompt.problem.id, opening.written
+    keyed: list[tuple[Prefix, tuple[int | str, ...]]] = []
+    for prefix in prefixes:
+        problem, written = prefix.prompt.problem.id, prefix.written
         own: tuple[int | str, ...] = ("sample", *key, problem)
         if written:
             own = ("continue", *key, problem, keyed_seed(*written))
-        keyed.append((opening, (*own, seen[own])))
+        keyed.append((prefix, (*own, seen[own])))
         seen[own] += 1
     return keyed
 
@@ -246,10 +246,10 @@ def _rollout(
 ) -> tuple[Rollout, str]:
     """The record of one completion, and why it is no data ('' where it is).
 
-    Tokens whose log-probs are unusable are not recorded: the opening alone remains.
+    Tokens whose log-probs are unusable are not recorded: the prefix alone remains.
     """
     if completion is None:
-        reason = "" if member.opening.written else NO_ROOM
+        reason = "" if member.prefix.written else NO_ROOM
         return _recorded(member, (), (), StopReason.LENGTH, version), reason
     if not all(LOWEST <= p <= HIGHEST for p in completion.logprobs):
         return _recorded(member, (), (), StopReason.FAILURE, version), BAD_LOGPROBS
@@ -261,7 +261,7 @@ def _rollout(
     elif not completion.token_ids:
         reason = NOTHING_SAMPLED
     # Nothing behind what is written would look like no room, which is verified.
-    fails = reason == OVERRUN or (reason == NOTHING_SAMPLED and member.opening.written)
+    fails = reason == OVERRUN or (reason == NOTHING_SAMPLED and member.prefix.written)
     rollout = _recorded(
         member,
         completion.token_ids,
@@ -279,13 +279,13 @@ def _recorded(
     stop_reason: StopReason,
     version: int,
 ) -> Rollout:
-    replayed = member.opening.token_ids
+    replayed = member.prefix.token_ids
     sampled = torch.zeros(len(replayed) + len(token_ids), dtype=torch.bool)
     sampled[len(replayed) :] = True
     sampling_logprobs = torch.zeros(len(sampled), dtype=torch.float32)
     sampling_logprobs[len(replayed) :] = torch.tensor(logprobs, dtype=torch.float32)
     return Rollout(
-        prompt=member.opening.prompt,
+        prompt=member.prefix.prompt,
         token_ids=torch.tensor((*replayed, *token_ids)),
         sampled=sampled,
         sampling_logprobs=sampling_logprobs,

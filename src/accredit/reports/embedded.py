@@ -170,7 +170,7 @@ def packed_rollout(index: int, row: Row, palette: Palette) -> dict[str, Any]:
         ],
         "pieces": shown.pieces,
         "kinds": shown.kinds,
-        "borders": shown.borders,
+        "boundaries": shown.boundaries,
         "first": shown.first,
         "hidden": shown.num_hidden,
         "columns": {

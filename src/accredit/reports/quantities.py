@@ -24,7 +24,7 @@ MOST_PROBED = 256
 FULL_COLOUR = 0.98
 """Quantile, over the tokens that are not blank, of the distance in full colour."""
 TOKEN_LEVEL = {
-    "vine": "Fresh rollouts from every border told tokens apart in this project's "
+    "vine": "Fresh rollouts from every boundary told tokens apart in this project's "
     "study (docs/credit.md), better the shorter the chunks.",
     "opd": "A teacher's advantage found the tokens that mattered in this project's "
     "study (docs/credit.md).",
@@ -199,12 +199,12 @@ def is_valued(row: Row) -> bool:
 
 
 def is_stopped(row: Row) -> bool:
-    """Whether a chunk border ended it on purpose."""
+    """Whether a chunk boundary ended it on purpose."""
     return row["stop_reason"] == StopReason.CHUNK
 
 
 def has_outcome(row: Row) -> bool:
-    """Whether what followed is known: judged, or said by the critic at a border."""
+    """Whether what followed is known: judged, or said by the critic at a boundary."""
     return row["reward"] is not None or row.get("endpoint_value") is not None
 
 

@@ -8,7 +8,7 @@ One row a rollout, per-token lists aligned with `token_ids` (`values` has one mo
   share_f reference_shown advantage_unit
 and where a critic may end rollouts early (`records.Routing`)
   ready audited num_replayed prefix_value group_target
-  endpoint_value border_value border_reached
+  endpoint_value boundary_value boundary_reached
 `old_logprobs`, `logprobs` and `entropies` are null where the update was skipped;
 `value_targets`, aligned with `values`, where the critic has no parameters;
 `new_logprobs`, `ratios` (new policy over old) and `accepted` where no pass was spent on
@@ -165,7 +165,7 @@ def _valuation(record: Record, group: int, row: int) -> dict[str, Any]:
         "prefix_value": routing.prefix_values[group],
         "group_target": routing.targets[group],
         "endpoint_value": routing.endpoint_values[row],
-        "border_value": routing.border_values[row],
+        "boundary_value": routing.boundary_values[row],
     }
     return {
         "share_f": float(routing.asked[row]),
@@ -173,7 +173,7 @@ def _valuation(record: Record, group: int, row: int) -> dict[str, Any]:
         "ready": int(routing.ready[group]),
         "audited": int(routing.audited[group]),
         "num_replayed": int(routing.num_replayed[group]),
-        "border_reached": int(routing.border_reached[row]),
+        "boundary_reached": int(routing.boundary_reached[row]),
     } | {key: _known(float(value)) for key, value in values.items()}
 
 

@@ -41,7 +41,7 @@ class Sample:
     """Text of each token that is shown."""
     kinds: str
     """One letter a token."""
-    borders: tuple[int, ...]
+    boundaries: tuple[int, ...]
     """Tokens in front of which a chunk begins; their number where it ends there."""
     columns: Mapping[str, Column]
     """Of `quantities`, a number for each token shown that was sampled."""
@@ -109,7 +109,7 @@ def sample(index: int, row: Row) -> Sample:
             for piece in pieces[start - num_prompt : end - num_prompt]
         ),
         kinds=_kinds(row, start, end),
-        borders=tuple(t - start for t in _borders(row) if start <= t <= end),
+        boundaries=tuple(t - start for t in _boundaries(row) if start <= t <= end),
         columns={
             key: column[num_before : num_before + num_shown]
             for key, column in columns_of(row).items()
@@ -129,7 +129,7 @@ def facts_of(row: Row) -> tuple[tuple[str, str], ...]:
         ("answer", str(row.get("answer") or "")),
         ("reward", worth(row)),
         ("verdict", "" if is_stopped(row) else str(row["reason"] or "")),
-        ("stopped by", "a chunk border" if is_stopped(row) else row["stop_reason"]),
+        ("stopped by", "a chunk boundary" if is_stopped(row) else row["stop_reason"]),
         ("replayed tokens", f"{num_replayed}{shown}" if num_replayed else ""),
         ("tokens", str(sum(map(bool, row["sampled"])))),
         ("mean advantage", "" if paid is None else signed(paid)),
@@ -190,15 +190,15 @@ def _kinds(row: Row, start: int, end: int) -> str:
     return "".join(kinds)
 
 
-def _borders(row: Row) -> list[int]:
-    """Where chunks begin, and the end where the last one was stopped at a border."""
+def _boundaries(row: Row) -> list[int]:
+    """Where chunks begin, and the end where the last one was stopped at a boundary."""
     sampling, length = row["num_prompt_tokens"], len(row["tokens"])
-    borders = []
+    boundaries = []
     if row.get("num_replayed"):
         sampling += row["num_replayed"]
-        borders.append(sampling)
-    if row.get("border_reached"):
+        boundaries.append(sampling)
+    if row.get("boundary_reached"):
         values = row["values"]
         changed = (t for t in range(sampling + 1, length) if values[t] != values[t - 1])
-        borders += list(changed)[:1]
-    return [*borders, length] if is_stopped(row) else borders
+        boundaries += list(changed)[:1]
+    return [*boundaries, length] if is_stopped(row) else boundaries

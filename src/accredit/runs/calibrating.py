@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from accredit.algorithms.actor_critic import SETTLEMENTS, Settlement
+from accredit.algorithms.actor_critic import OUTCOME_RULES, OutcomeRule
 from accredit.batches.collate import collate
 from accredit.critics.loading import load_critic
 from accredit.protocols import TrainableCritic
@@ -67,10 +67,10 @@ def fresh_calibration(path: Path, overrides: Sequence[str]) -> Calibration:
     config = rolling_out(run, newest / MODEL_FOLDER, overrides)
     with closing(assemble(config)) as assembly:
         critic = critic_alone(newest / CRITIC_FOLDER, assembly)
-        settle = SETTLEMENTS[run.recipe()["algorithm"]["truncation"]]
+        outcome_rule = OUTCOME_RULES[run.recipe()["algorithm"]["truncation"]]
         groups = rolled_out(assembly)
         at = f"{run.path.absolute().name} at step {checkpoint_step(newest)}"
-        pairs = valued(critic, groups, settle)
+        pairs = valued(critic, groups, outcome_rule)
         found = calibration_of(f"{at}, held-out problems", *pairs)
         verdicts = [verdict for group in groups for verdict in group.verdicts]
         missing = [verdict.reward for verdict in verdicts].count(None)
@@ -118,7 +118,7 @@ def rolled_out(assembly: Assembly) -> list[Group]:
 
 
 def valued(
-    critic: TrainableCritic, groups: Sequence[Group], settle: Settlement
+    critic: TrainableCritic, groups: Sequence[Group], outcome_rule: OutcomeRule
 ) -> tuple[list[ValuedRollout], int]:
     """Rollouts of a known outcome with their values, and how many have an open one."""
     found: list[ValuedRollout] = []
@@ -126,7 +126,7 @@ def valued(
     for start in range(0, len(groups), GROUPS_AT_ONCE):
         batch = collate(groups[start : start + GROUPS_AT_ONCE])
         values = critic.values(batch, batch.rewards)
-        known = settle(batch, values).known
+        known = outcome_rule(batch, values).known
         num_open += int((batch.verified & ~known).sum())
         shown = critic.reference_shown
         found += valued_rollouts(batch, values, known, start, shown)

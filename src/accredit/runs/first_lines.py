@@ -7,14 +7,14 @@ from accredit.runs.assembly import Assembly
 from accredit.storage.run_directory import RunDirectory
 
 
-def opening_line(run: RunDirectory, config: RunConfig, state: State) -> str:
+def first_line(run: RunDirectory, config: RunConfig, state: State) -> str:
     """Which folder is written, and where the run goes on."""
     taken = f" ({config.name} was taken)" if run.path.name != config.name else ""
     begins = f", continuing after step {state.step}" if state.step else ""
     return f"run: {run.path}{taken}{begins}"
 
 
-def opening_warnings(assembly: Assembly) -> list[str]:
+def first_warnings(assembly: Assembly) -> list[str]:
     """What was left out before anything ran."""
     lines = []
     if assembly.dropped:

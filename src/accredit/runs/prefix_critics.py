@@ -43,7 +43,7 @@ def prefix_critic_of(
     return AskedHead(head) if asks_prefixes and head is not None else None
 
 
-def opening_of_prompted(config: RunConfig, critic: object = None) -> str | None:
+def prompted_critic_line(config: RunConfig, critic: object = None) -> str | None:
     """What a critic without a head begins as, in one line; None where there is none.
 
     Where `critic` had to space its stem otherwise for this tokenizer, that is said.

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from accredit.critics.build import opening_of, warnings_of
+from accredit.critics.build import critic_line, warnings_of
 from accredit.loops.synchronous import Plan, failing, first_state, is_due, train
 from accredit.models.loading import quiet_transformers
 from accredit.recipe.config import RecipeError, RunConfig, recipe_from, with_overrides
@@ -29,14 +29,14 @@ from accredit.reports.progress import TrainingProgress, final_table
 from accredit.reports.rollouts import rollout_rows
 from accredit.reports.trackers import Guarded, open_tracker, require_tracker
 from accredit.runs.assembly import Assembly, assemble
-from accredit.runs.first_lines import opening_line, opening_warnings
+from accredit.runs.first_lines import first_line, first_warnings
 from accredit.runs.origins import (
     DATA_FILE,
     data_json,
     record_parts,
     require_same_parts,
 )
-from accredit.runs.prefix_critics import opening_of_prompted
+from accredit.runs.prefix_critics import prompted_critic_line
 from accredit.runs.resumed_keys import RESUMABLE_KEYS, change_lines
 from accredit.runs.resuming import checkpoint_to_resume, require_resumable, restored
 from accredit.runs.run_folder import begun, free_folder, interruptible, write_report_of
@@ -316,19 +316,19 @@ def carry_on(
     with ExitStack() as stack:
         progress = stack.enter_context(TrainingProgress(config.steps, state.step))
         world.clock.watcher = progress.activity
-        progress.console.print(opening_line(run, config, state), soft_wrap=True)
+        progress.console.print(first_line(run, config, state), soft_wrap=True)
         progress.console.print(assembly.plan, soft_wrap=True, highlight=False)
         critic = critic_section(config, assembly.folders)
         if critic is not None and state.step == 0:
-            progress.console.print(opening_of(critic), soft_wrap=True)
+            progress.console.print(critic_line(critic), soft_wrap=True)
             progress.warn(warnings_of(critic, world.learner.model))
-        prompted = opening_of_prompted(config, assembly.critic)
+        prompted = prompted_critic_line(config, assembly.critic)
         if prompted is not None and state.step == 0:
             progress.console.print(prompted, soft_wrap=True)
         if TEACHER in assembly.folders:
             line = f"teacher: {assembly.folders[TEACHER]}"
             progress.console.print(line, soft_wrap=True)
-        progress.warn([*lines, *opening_warnings(assembly)])
+        progress.warn([*lines, *first_warnings(assembly)])
         trackers = [
             open_tracker(name, run.path, run.recipe(), state.step)
             for name in config.trackers

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from accredit.algorithms.build import Supplies
+from accredit.algorithms.build import Parts
 from accredit.algorithms.configs import OPDConfig
 from accredit.algorithms.opd import PolicyAsTeacher, ShownTeacher, Teacher
 from accredit.critics.build import POLICY, Show, build_critic, critic_folder
@@ -146,7 +146,7 @@ def build_judges(
     engine: Engine,
     prompts: Sequence[Prompt],
     folders: Mapping[str, str],
-) -> Supplies:
+) -> Parts:
     """Critic and teacher, where the algorithm has one, on the learner's live policy.
 
     `folders` has those that the recipe names, as `judge_folders` found them.
@@ -169,7 +169,7 @@ def build_judges(
         policy_context=context_tokens(loaded.model.config),
     )
     critic = critic_of(config, loaded, learner, show, require_room, folders)
-    return Supplies(
+    return Parts(
         max_new_tokens=config.max_new_tokens,
         critic=critic,
         prefix_critic=prefix_critic_of(config, loaded, learner, engine, critic),

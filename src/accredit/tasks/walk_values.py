@@ -33,7 +33,7 @@ from accredit.tasks.walk import (
     read_walk,
     success_reward,
 )
-from accredit.types import Attempt, Prompt
+from accredit.types import CriticQuery, Prompt
 
 Logits = Callable[[Sequence[Sequence[int]]], Sequence[Float[np.ndarray, "_ vocab"]]]
 """Rows of token ids to what the model says after each of their tokens."""
@@ -78,13 +78,13 @@ class WalkValues:
                 f"> 0, got {self.temperature}"
             )
 
-    def __call__(self, attempts: Sequence[Attempt]) -> list[float]:
+    def __call__(self, queries: Sequence[CriticQuery]) -> list[float]:
         """V of each attempt, reward units; the model reads each problem once.
 
         Raises:
             ValueError: A problem is not of `walk`, or a character is not one token.
         """
-        prompts = {attempt.prompt.token_ids: attempt.prompt for attempt in attempts}
+        prompts = {query.prompt.token_ids: query.prompt for query in queries}
         places = [ends_of(prompt) for prompt in prompts.values()]
         policies = self.policies(list(prompts.values()))
         tables = {
@@ -93,10 +93,10 @@ class WalkValues:
                 prompts, policies, places, strict=True
             )
         }
-        texts = self.decode([attempt.written for attempt in attempts])
+        texts = self.decode([query.written for query in queries])
         return [
-            self._value(attempt, text, *tables[attempt.prompt.token_ids])
-            for attempt, text in zip(attempts, texts, strict=True)
+            self._value(query, text, *tables[query.prompt.token_ids])
+            for query, text in zip(queries, texts, strict=True)
         ]
 
     def policies(self, prompts: Sequence[Prompt]) -> list[ShownPolicy]:
@@ -131,14 +131,14 @@ class WalkValues:
 
     def _value(
         self,
-        attempt: Attempt,
+        query: CriticQuery,
         text: str,
         policy: ShownPolicy,
         values: Float[np.ndarray, "left cell"],
     ) -> float:
         """V of one attempt, also in the middle of a move."""
-        start, goal = ends_of(attempt.prompt)
-        written = attempt.written
+        start, goal = ends_of(query.prompt)
+        written = query.written
         room = self.max_new_tokens - len(written)
         walk = read_walk(start, goal, text)
         done = len(walk.cells) - 1

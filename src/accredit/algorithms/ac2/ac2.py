@@ -76,8 +76,8 @@ from accredit.algorithms.replay.routes import (
     audited_slots,
     continue_routes,
     cut_route,
+    draw_problems,
     draw_refill,
-    draw_sources,
     passing_completions,
     stored_rollouts,
     within_unit,
@@ -90,7 +90,7 @@ from accredit.algorithms.replay.update import (
 from accredit.algorithms.replay_configs import AC2Config
 from accredit.algorithms.step import finished, publish, step_record
 from accredit.batches.collate import collate
-from accredit.batches.replay import LessonBuffer, RolloutBuffer, StoredLesson
+from accredit.batches.replay import ExampleBuffer, RolloutBuffer, StoredExample
 from accredit.critics.prefix_configs import PromptedConfig
 from accredit.critics.readiness import Gate
 from accredit.protocols import Objective, PolicySteps, PrefixCritic
@@ -104,7 +104,7 @@ from accredit.records import (
     Record,
     State,
 )
-from accredit.types import Attempt, Prompt, ValuedAttempt
+from accredit.types import CriticExample, CriticQuery, Prompt
 from accredit.world import World
 
 
@@ -158,7 +158,7 @@ class AC2:
         """Empty buffers, nobody ready, the critic's first learning rate."""
         return AC2Memory(
             RolloutBuffer(self.config.store_size),
-            LessonBuffer(self.config.lessons_in_store),
+            ExampleBuffer(self.config.examples_in_store),
             self.critic.learning_rate,
         )
 
@@ -168,7 +168,7 @@ class AC2:
         with world.clock.measure("step"):
             refill = draw_refill(config, state, world)
             refill = replace(refill, groups=within_unit(refill.groups))
-            sources, num_fresh = draw_sources(
+            sources, num_fresh = draw_problems(
                 config,
                 memory.rollouts,
                 state,
@@ -359,7 +359,7 @@ class AC2:
         prompts = {p.problem.id: p for p in world.problems.prompts}
         examples = [
             taught_example(config, memory, prompts[item.problem_id], item)
-            for item in buffer.drawn(config.lessons_per_step, draw)
+            for item in buffer.drawn(config.examples_per_step, draw)
             if item.problem_id in prompts
         ]
         with world.clock.measure("critic"):
@@ -427,7 +427,7 @@ class AC2:
 class CriticStep:
     """The critic's part of an update."""
 
-    examples: LessonBuffer
+    examples: ExampleBuffer
     """Its buffer, with what this step has added."""
     update: CriticUpdate | None
     """None where there was nothing to learn from."""
@@ -472,11 +472,11 @@ def total_update(updates: Sequence[CriticUpdate | None]) -> CriticUpdate | None:
 
 
 def taught_example(
-    config: AC2Config, memory: AC2Memory, prompt: Prompt, item: StoredLesson
-) -> ValuedAttempt:
+    config: AC2Config, memory: AC2Memory, prompt: Prompt, item: StoredExample
+) -> CriticExample:
     """An example of the buffer, with the reference that it has by now."""
     reference = reference_of(config, memory, item.problem_id, item.reference_ids)
-    return ValuedAttempt(Attempt(prompt, item.token_ids, reference), item.target)
+    return CriticExample(CriticQuery(prompt, item.token_ids, reference), item.target)
 
 
 def reference_of(

@@ -7,7 +7,7 @@
     target_rounding  targets between two grid values, each taught by its share
     recalibration    all values moved by the one log-odds ratio between what came in the
                      last steps and what was said: v' / (1 - v') = rho v / (1 - v)
-    border_lessons   a rollout that ran to its end teaches at a border of its own
+    boundary_examples   a rollout that ran to its end teaches at a boundary of its own
     border_credit    an audited rollout is paid chunk by chunk, by the changes
                      V(b_1) - mean_j V(b_1)_j,  V(b_2) - V(b_1),  ...,  R - V(b_n)
     border_lambda    each with this share of what the next one is paid: what the critic
@@ -43,7 +43,7 @@ from accredit.algorithms.ac2.recalibration import NoRecalibration, OddsRecalibra
 from accredit.algorithms.ac2.rules import EndpointCredit, prefix_examples
 from accredit.algorithms.replay.routes import Route, num_replayed
 from accredit.algorithms.replay_configs import AC2PlusConfig
-from accredit.batches.replay import StoredLesson
+from accredit.batches.replay import StoredExample
 from accredit.functional.endpoints import group_targets
 from accredit.functional.grids import on_grid
 from accredit.functional.scans import reverse_scan
@@ -176,7 +176,7 @@ class CorrectedExamples:
         before: Tensor | None,
         state: State,
         world: World,
-    ) -> tuple[list[StoredLesson], Cost]:
+    ) -> tuple[list[StoredExample], Cost]:
         """One a group, and one at a boundary of each group that ran on."""
         targets, cost = ends.targets, Cost()
         if before is not None:
@@ -184,19 +184,19 @@ class CorrectedExamples:
             targets = self._corrected(step, values, ends, moves)
             cost = forward_cost(step.batch, world.shape, num_passes=2)
         found = prefix_examples(step.routes, targets)
-        if self.config.border_lessons:
+        if self.config.boundary_examples:
             # The oldest go first: a group's example outlives a rollout's.
             found = [*self._at_boundaries(step, state, world), *found]
         return found, cost
 
     def _at_boundaries(
         self, step: StepRollouts, state: State, world: World
-    ) -> list[StoredLesson]:
+    ) -> list[StoredExample]:
         """One drawn boundary of one judged rollout of each group that ran on.
 
         One a group, or they would push the groups' own examples out of the buffer.
         """
-        found: list[StoredLesson] = []
+        found: list[StoredExample] = []
         taught: set[int] = set()
         order = generator(world.seed, "border lessons", state.step)
         for row in order.permutation(len(step.rollouts)).tolist():
@@ -215,7 +215,7 @@ class CorrectedExamples:
             draw = generator(world.seed, "border lessons", state.step, row)
             end = ends[int(draw.integers(len(ends)))]
             found.append(
-                StoredLesson.of(
+                StoredExample.of(
                     route.problem_id, written[:end], float(target), route.source
                 )
             )

@@ -33,7 +33,7 @@ from accredit.functional.endpoints import (
     group_targets,
 )
 from accredit.protocols import PrefixCritic
-from accredit.types import Attempt, Batch, Rollout
+from accredit.types import Batch, CriticQuery, Rollout
 from accredit.world import World
 
 
@@ -138,25 +138,27 @@ def ask_critic(
     """
     groups = step.batch.group_index.tolist()
     prefixes = [
-        Attempt(route.prompt, route.written, reference)
+        CriticQuery(route.prompt, route.written, reference)
         for route, reference in zip(step.routes, references, strict=True)
     ]
     ends: list[int] = []
     passed: list[tuple[int, int]] = []
-    attempts: list[Attempt] = []
+    queries: list[CriticQuery] = []
     for row, rollout in enumerate(step.rollouts):
         if is_chunk(rollout):
             written, reference = rollout.completion_ids, references[groups[row]]
             ends.append(row)
-            attempts.append(Attempt(rollout.prompt, tuple(written), reference))
+            queries.append(CriticQuery(rollout.prompt, tuple(written), reference))
     for row, rollout in enumerate(step.rollouts):
         route, most = step.routes[groups[row]], num_boundaries[groups[row]]
         found = passed_boundaries(rollout, route, most, world)
         for boundary, written in enumerate(found):
             passed.append((row, boundary))
-            attempts.append(Attempt(rollout.prompt, written, references[groups[row]]))
+            queries.append(
+                CriticQuery(rollout.prompt, written, references[groups[row]])
+            )
     with world.clock.measure("critic"):
-        said = critic.values([*prefixes, *attempts])
+        said = critic.values([*prefixes, *queries])
     numbers = torch.tensor([torch.nan if v is None else v for v in said.values])
     left_out = said.left_out or (False,) * len(numbers)
     num_rollouts, first = len(groups), len(prefixes)

@@ -6,7 +6,7 @@ from accredit.algorithms.ac2.endpoints import Endpoints, StepRollouts, Values
 from accredit.algorithms.ac2.memory import AC2Memory
 from accredit.algorithms.ac2.recalibration import finite
 from accredit.algorithms.replay_configs import AC2Config, GateConfig
-from accredit.critics.readiness import Gate, Visit
+from accredit.critics.readiness import Gate, ProblemErrors
 
 
 def gate_of(config: GateConfig) -> Gate:
@@ -20,7 +20,7 @@ def problem_errors(
     values: Values,
     ends: Endpoints,
     memory: AC2Memory,
-) -> list[Visit]:
+) -> list[ProblemErrors]:
     """Of each problem the errors of its groups, in the order of the batch.
 
     The bank is that of before this step's additions.
@@ -29,12 +29,12 @@ def problem_errors(
     counted = ends.reward_errors if against_rewards else ends.errors
     problems = [route.problem_id for route in step.routes]
     spoke = nonzero_said(step, values, config.grid_size)
-    found: list[Visit] = []
+    found: list[ProblemErrors] = []
     for problem in dict.fromkeys(problems):
         groups = [g for g, name in enumerate(problems) if name == problem]
         audited = [g for g in groups if step.routes[g].is_audited]
         found.append(
-            Visit(
+            ProblemErrors(
                 problem,
                 errors=finite(counted[groups].tolist()),
                 nonzero=any(spoke[g] for g in groups),

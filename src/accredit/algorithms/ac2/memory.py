@@ -8,7 +8,7 @@ from pydantic import Field
 
 from accredit.algorithms.replay.control import START_OFFSET
 from accredit.algorithms.replay.memory import Finite
-from accredit.batches.replay import LessonBuffer, RolloutBuffer
+from accredit.batches.replay import ExampleBuffer, RolloutBuffer
 from accredit.critics.readiness import Amount, Count, GateState
 from accredit.critics.references import ReferenceBank
 
@@ -23,7 +23,7 @@ class AC2Memory:
 
     rollouts: RolloutBuffer
     """To go on from."""
-    examples: LessonBuffer
+    examples: ExampleBuffer
     """Of the critic."""
     learning_rate: Amount
     """Of the critic's next update."""

@@ -16,7 +16,7 @@ from accredit.algorithms.ac2.endpoints import Endpoints, StepRollouts, Values
 from accredit.algorithms.ac2.memory import AC2Memory, Outcome
 from accredit.algorithms.replay.routes import Route
 from accredit.algorithms.replay_configs import AC2Config
-from accredit.batches.replay import StoredLesson
+from accredit.batches.replay import StoredExample
 from accredit.records import Cost, State
 from accredit.world import World
 
@@ -79,7 +79,7 @@ class ExampleRule(Protocol):
         before: Tensor | None,
         state: State,
         world: World,
-    ) -> tuple[list[StoredLesson], Cost]: ...
+    ) -> tuple[list[StoredExample], Cost]: ...
 
 
 @dataclass(frozen=True)
@@ -134,17 +134,17 @@ class PrefixExamples:
         before: Tensor | None,
         state: State,
         world: World,
-    ) -> tuple[list[StoredLesson], Cost]:
+    ) -> tuple[list[StoredExample], Cost]:
         """One a group; nothing is spent."""
         return prefix_examples(step.routes, ends.targets), Cost()
 
 
 def prefix_examples(
     routes: Sequence[Route], targets: Float[Tensor, " group"]
-) -> list[StoredLesson]:
+) -> list[StoredExample]:
     """An example of each group with a target: its prefix, and the source it is from."""
     return [
-        StoredLesson.of(route.problem_id, route.written, target, route.source)
+        StoredExample.of(route.problem_id, route.written, target, route.source)
         for route, target in zip(routes, targets.tolist(), strict=True)
         if target == target
     ]

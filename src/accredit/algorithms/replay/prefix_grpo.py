@@ -25,8 +25,8 @@ from accredit.algorithms.replay.routes import (
     RoutedDraw,
     continue_routes,
     cut_route,
+    draw_problems,
     draw_refill,
-    draw_sources,
     stored_rollouts,
 )
 from accredit.algorithms.replay.update import (
@@ -76,7 +76,7 @@ class PrefixGRPO:
         with world.clock.measure("step"):
             refill = draw_refill(config, state, world)
             start = state.num_drawn + refill.num_drawn
-            sources, num_fresh = draw_sources(
+            sources, num_fresh = draw_problems(
                 config, state.memory.rollouts, state, world, start
             )
             routes = [

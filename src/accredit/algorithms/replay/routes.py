@@ -27,7 +27,7 @@ from accredit.batches.replay import (
 )
 from accredit.randomness import generator
 from accredit.records import Drawn, State
-from accredit.types import Group, Opening, Prompt, Rollout, StopReason, Verdict
+from accredit.types import Group, Prefix, Prompt, Rollout, StopReason, Verdict
 from accredit.world import World
 
 REWARD_ROUNDING = 1e-6
@@ -106,7 +106,7 @@ def draw_refill(config: ReplayConfig, state: State, world: World) -> Refill:
     return Refill(tuple(groups), len(prompts))
 
 
-def draw_sources(
+def draw_problems(
     config: ReplayConfig, buffer: RolloutBuffer, state: State, world: World, start: int
 ) -> tuple[list[Source], int]:
     """The problems of a step's slots, and how many of them are taken fresh.
@@ -152,8 +152,8 @@ def continue_routes(
     found: dict[int, Group] = {}
     for size in sorted({route.group_size for route in routes}):
         numbers = [n for n, route in enumerate(routes) if route.group_size == size]
-        openings = [
-            Opening(
+        prefixes = [
+            Prefix(
                 routes[n].prompt,
                 routes[n].written,
                 routes[n].boundary if routes[n].is_stopped else None,
@@ -161,7 +161,7 @@ def continue_routes(
             for n in numbers
         ]
         key = ("train", state.num_draws)
-        groups = world.environment.continue_from(openings, size, world.sampling, key)
+        groups = world.environment.continue_from(prefixes, size, world.sampling, key)
         found.update(zip(numbers, groups, strict=True))
     return tuple(found[n] for n in range(len(routes)))
 

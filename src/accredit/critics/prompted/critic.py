@@ -1,6 +1,6 @@
 """A critic without a head: a new user turn asks the model what a prefix is worth.
 
-    V(attempt) = grid value that it writes, or sum_k p_k v_k / sum_k p_k over the grid
+    V(query) = grid value that it writes, or sum_k p_k v_k / sum_k p_k over the grid
 
     loss = 1/N sum_records sum_prompts weight -log p(value tokens, end of turn) / 4
 
@@ -51,7 +51,7 @@ from accredit.models.probe import is_due
 from accredit.models.scorer import Scorer
 from accredit.protocols import Engine
 from accredit.records import CriticUpdate, Valuation, nothing_fitted
-from accredit.types import Attempt, Request, Sampling, StopReason, ValuedAttempt
+from accredit.types import CriticExample, CriticQuery, Request, Sampling, StopReason
 
 LOSS_DIVISOR = 4
 """Of the summed NLL of an answer, as in AC2."""
@@ -68,7 +68,7 @@ class Row(NamedTuple):
     weight: float
 
 
-class Lesson(NamedTuple):
+class TokenizedExamples(NamedTuple):
     """All rows of an update, and who had none."""
 
     rows: list[Row]
@@ -145,7 +145,7 @@ class PromptedCritic:
         """That it begins with."""
         return self.config.learning_rate
 
-    def values(self, attempts: Sequence[Attempt]) -> Valuation:
+    def values(self, queries: Sequence[CriticQuery]) -> Valuation:
         """The value of each attempt; None for no valid answer, and for no room.
 
         Where the question with the reference has no room, the plain one is asked.
@@ -153,7 +153,7 @@ class PromptedCritic:
         decoding of what is written behind it: the answer as far as the model wrote it,
         or by expectation every token between stem and leaves of the tree of answers.
         """
-        contexts = [self._fitting(attempt) for attempt in attempts]
+        contexts = [self._fitting(query) for query in queries]
         read = self._greedy if self.config.readout == "greedy" else self._expected
         found, flops = read([ids for ids in contexts if ids is not None])
         answers = iter(found)
@@ -162,7 +162,7 @@ class PromptedCritic:
         return Valuation(tuple(values), float(flops), left_out)
 
     def update(
-        self, lessons: Sequence[ValuedAttempt], learning_rate: float
+        self, examples: Sequence[CriticExample], learning_rate: float
     ) -> CriticUpdate | None:
         """One step towards the targets; none where no record fits, None without any.
 
@@ -172,15 +172,15 @@ class PromptedCritic:
             ValueError: A target does not lie on the grid, where none is to be rounded.
             RuntimeError: Too many steps in a row were not finite.
         """
-        lesson = self._lesson(lessons)
-        if not lesson.rows:
-            left_out = lesson.num_left_out
+        tokenized = self._tokenized(examples)
+        if not tokenized.rows:
+            left_out = tokenized.num_left_out
             return nothing_fitted(left_out, learning_rate) if left_out else None
         optimizer = self._descent.optimizer
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
         optimizer.zero_grad(set_to_none=True)
-        loss, flops = self._backward(lesson)
+        loss, flops = self._backward(tokenized)
         norm = self._descent.step(loss)
         self._num_updates += 1
         if is_due(self._num_updates):
@@ -194,11 +194,11 @@ class PromptedCritic:
             num_nonfinite=int(math.isnan(norm)),
             train_flops=flops,
             displacement=self._descent.displacement,
-            num_left_out=lesson.num_left_out,
+            num_left_out=tokenized.num_left_out,
             num_policy_steps=int(self._is_tied and not math.isnan(norm)),
         )
 
-    def add_gradient(self, lessons: Sequence[ValuedAttempt]) -> CriticUpdate:
+    def add_gradient(self, examples: Sequence[CriticExample]) -> CriticUpdate:
         """Adds the gradient of the same loss to the weights'; whoever steps clips it.
 
         Without a record that fits it adds nothing, and the loss is NaN.
@@ -206,15 +206,15 @@ class PromptedCritic:
         Raises:
             ValueError: A target does not lie on the grid, where none is to be rounded.
         """
-        lesson = self._lesson(lessons)
-        loss, flops = self._backward(lesson) if lesson.rows else (math.nan, 0.0)
+        tokenized = self._tokenized(examples)
+        loss, flops = self._backward(tokenized) if tokenized.rows else (math.nan, 0.0)
         return CriticUpdate(
             losses=(loss,),
             gradient_norms=(),
             learning_rate=0.0,
-            num_skipped=int(not lesson.rows),
+            num_skipped=int(not tokenized.rows),
             train_flops=flops,
-            num_left_out=lesson.num_left_out,
+            num_left_out=tokenized.num_left_out,
         )
 
     def save(self, folder: Path) -> None:
@@ -245,16 +245,16 @@ class PromptedCritic:
         saved.read_optimizer(folder, self._descent.optimizer, self.model)
         self._descent.num_consecutive_skips = card["num_consecutive_skips"]
 
-    def _shows(self, attempt: Attempt) -> bool:
-        return attempt.reference is not None and self.config.reference != "none"
+    def _shows(self, query: CriticQuery) -> bool:
+        return query.reference is not None and self.config.reference != "none"
 
-    def _fitting(self, attempt: Attempt) -> tuple[int, ...] | None:
+    def _fitting(self, query: CriticQuery) -> tuple[int, ...] | None:
         """What is asked, with the reference where that has room; None where nothing
         has."""
         limit = context_tokens(self.model.config)
         room = math.inf if limit is None else limit - MAX_ANSWER_TOKENS
-        for with_reference in (True, False) if self._shows(attempt) else (False,):
-            ids = self.questions.context(attempt, with_reference)
+        for with_reference in (True, False) if self._shows(query) else (False,):
+            ids = self.questions.context(query, with_reference)
             if len(ids) <= room:
                 return ids
         return None
@@ -307,14 +307,14 @@ class PromptedCritic:
                 flops += decode_flops(self._shape, len(ids) + len(node) - 1, 2)
         return values, flops
 
-    def _lesson(self, lessons: Sequence[ValuedAttempt]) -> Lesson:
+    def _tokenized(self, examples: Sequence[CriticExample]) -> TokenizedExamples:
         """What is taught; a record of which no prompt fits is left out."""
-        found = [self._record_rows(record) for record in lessons]
+        found = [self._record_rows(record) for record in examples]
         num_left_out = sum(not rows for rows in found)
         rows = [row for rows in found for row in rows]
-        return Lesson(rows, len(lessons) - num_left_out, num_left_out)
+        return TokenizedExamples(rows, len(examples) - num_left_out, num_left_out)
 
-    def _record_rows(self, record: ValuedAttempt) -> list[Row]:
+    def _record_rows(self, record: CriticExample) -> list[Row]:
         """One row a prompt that fits and grid value; their weights sum to 1.
 
         As in `values`, where the prompt with the reference has no room, the plain one
@@ -327,11 +327,11 @@ class PromptedCritic:
             for k, share in self._shares(record.target).items()
         }
         longest = max(map(len, answers))
-        shown = self._shows(record.attempt)
+        shown = self._shows(record.query)
         prompts = [
             context
             for with_reference in ((True, False) if shown else (False,))
-            for context in [questions.context(record.attempt, with_reference)]
+            for context in [questions.context(record.query, with_reference)]
             if len(context) + longest <= limit
         ]
         if not self.config.both_prompts:
@@ -355,18 +355,18 @@ class PromptedCritic:
             )
         return shares
 
-    def _backward(self, lesson: Lesson) -> tuple[float, float]:
+    def _backward(self, tokenized: TokenizedExamples) -> tuple[float, float]:
         """Loss and FLOPs of all rows; their gradient is added to the weights'."""
         device = self.model.device
-        lengths = [len(row.context) + len(row.answer) for row in lesson.rows]
+        lengths = [len(row.context) + len(row.answer) for row in tokenized.rows]
         total, was_training = torch.zeros((), device=device), self.model.training
         # Gradient checkpointing happens in training mode only.
         self.model.train()
         for chosen in micro_batches(lengths, self._scorer.micro_batch_tokens):
-            token_ids, wanted, weights = padded([lesson.rows[i] for i in chosen])
+            token_ids, wanted, weights = padded([tokenized.rows[i] for i in chosen])
             scores = self._scorer.scores(token_ids.to(device), wanted.to(device))
             losses = -weights.to(device) * scores.logprobs.sum(1)
-            loss = losses.sum() / (LOSS_DIVISOR * lesson.num_records)
+            loss = losses.sum() / (LOSS_DIVISOR * tokenized.num_records)
             loss.backward()
             total += loss.detach()
         self.model.train(was_training)

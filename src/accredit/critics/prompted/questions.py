@@ -25,7 +25,7 @@ from accredit.critics.prompted.templates import (
 )
 from accredit.functional.grids import grid_values
 from accredit.tasks.control_tokens import control_tokens, spelling_of
-from accredit.types import Attempt
+from accredit.types import CriticQuery
 
 Tokenizer: TypeAlias = Any
 """A tokenizer of transformers, whose own annotations are too wide to check against."""
@@ -129,24 +129,24 @@ class Questions:
         self._require_room()
         self._question_ids = lru_cache(maxsize=256)(self._encoded_question)
 
-    def context(self, attempt: Attempt, with_reference: bool) -> tuple[int, ...]:
+    def context(self, query: CriticQuery, with_reference: bool) -> tuple[int, ...]:
         """All that stands before the answer.
 
         Raises:
             ValueError: a reference is to be shown and there is none.
         """
-        if with_reference and attempt.reference is None:
+        if with_reference and query.reference is None:
             raise ValueError(
                 "a question with a reference needs an attempt that has one, got none "
-                f"for {attempt.prompt.problem.id!r}; ask without"
+                f"for {query.prompt.problem.id!r}; ask without"
             )
-        written = attempt.written
-        left = self._num_left(attempt)
+        written = query.written
+        left = self._num_left(query)
         if written and written[-1] in self.stop_token_ids:
             written = written[:-1]
-        reference = attempt.reference if with_reference else None
+        reference = query.reference if with_reference else None
         asked = self._question_ids(left, reference, self._is_thinking(written))
-        return (*attempt.prompt.token_ids, *written, *asked)
+        return (*query.prompt.token_ids, *written, *asked)
 
     def answer_ids(self, k: int) -> tuple[int, ...]:
         """Ids of the grid's value number `k`, without the end of the turn."""
@@ -179,11 +179,11 @@ class Questions:
             text = text.rpartition(self._closing)[2]
         return text.strip()
 
-    def _num_left(self, attempt: Attempt) -> int:
+    def _num_left(self, query: CriticQuery) -> int:
         """Tokens that may follow before the attempt is truncated."""
-        left = self.max_new_tokens - len(attempt.written)
+        left = self.max_new_tokens - len(query.written)
         if self.max_context_tokens is not None:
-            begun = len(attempt.prompt.token_ids) + len(attempt.written)
+            begun = len(query.prompt.token_ids) + len(query.written)
             left = min(left, self.max_context_tokens - begun)
         return max(0, left)
 

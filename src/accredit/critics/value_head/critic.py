@@ -29,14 +29,14 @@ from accredit.batches.rows import minibatch_rows, row_lengths
 from accredit.batches.views import ShownPrompt, View, shown
 from accredit.critics.configs import ValueHeadConfig
 from accredit.critics.value_head import saved
-from accredit.critics.value_head.lessons import (
-    Lesson,
-    few_prefixes,
-    lesson,
-    prompt_weights,
-)
 from accredit.critics.value_head.model import ValueModel
 from accredit.critics.value_head.outputs import Output, output_of
+from accredit.critics.value_head.targets import (
+    CriticTargets,
+    critic_targets,
+    few_prefixes,
+    prompt_weights,
+)
 from accredit.functional.flops import ModelShape, training_flops
 from accredit.functional.logprobs import at_prefixes
 from accredit.learner.schedules import Schedule
@@ -173,7 +173,7 @@ class ValueHeadCritic:
         config = self.config
         if self.schedule is not None:
             self.learning_rate = self.schedule.rate(self.num_updates)
-        taught = self._lesson(batch, wanted, seed)
+        taught = self._targets(batch, wanted, seed)
         steps = minibatch_rows(
             batch.num_rollouts,
             config.num_minibatches,
@@ -246,7 +246,7 @@ class ValueHeadCritic:
 
     def _step(
         self,
-        taught: Lesson,
+        taught: CriticTargets,
         rows: Int[Tensor, " row"],
         trace: Trace,
         *,
@@ -292,7 +292,9 @@ class ValueHeadCritic:
         if self.is_measured and not math.isnan(norm):
             trace.displacements.append(self._descent.displacement)
 
-    def _update_flops(self, taught: Lesson, trace: Trace, head_only: bool) -> float:
+    def _update_flops(
+        self, taught: CriticTargets, trace: Trace, head_only: bool
+    ) -> float:
         """Ledger of an update, by the tokens it passed and what of it is trained."""
         run = (row_lengths(taught.where) - 1).clamp(min=0).tolist()
         num_forward, num_backward = trace.num_forward_tokens, trace.num_backward_tokens
@@ -319,7 +321,7 @@ class ValueHeadCritic:
             found[rows.to(device), : width + 1] = self.output.values(outputs)
         return found
 
-    def _lesson(self, batch: Batch, wanted: ValueTargets, seed: int) -> Lesson:
+    def _targets(self, batch: Batch, wanted: ValueTargets, seed: int) -> CriticTargets:
         """What is taught, in the critic's own view of the batch."""
         config = self.config
         where, weights = wanted.where, wanted.weights
@@ -333,7 +335,7 @@ class ValueHeadCritic:
             batch = view.batch
             targets, weights = view.onto(targets), view.onto(weights)
             where = view.onto(where)
-        return lesson(
+        return critic_targets(
             batch,
             ValueTargets(targets, weights, where),
             config.reward_low,

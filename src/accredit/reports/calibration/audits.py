@@ -3,7 +3,7 @@
 Only an audited group of a ready problem has both: it ran to its end, and the critic was
 asked where its rollouts would have been stopped.
 
-    v_i = critic(border) where the rollout passed it without an answer, else its reward
+    v_i = critic(boundary) where the rollout passed it without an answer, else reward
     f   = share of a group's rollouts that passed it
 """
 
@@ -69,8 +69,8 @@ def _pair(row: Row, where: str) -> tuple[float, float, float, float] | None:
         return None
     reward = entry(row, "reward", where)
     reference = float(flag(row, "reference_shown", where))
-    if not flag(row, "border_reached", where):
+    if not flag(row, "boundary_reached", where):
         return reward, reward, 0.0, reference
-    if row.get("border_value") is None:
+    if row.get("boundary_value") is None:
         return None
-    return reward, entry(row, "border_value", where), 1.0, reference
+    return reward, entry(row, "boundary_value", where), 1.0, reference

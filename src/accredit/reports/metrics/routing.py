@@ -31,7 +31,7 @@ class Routed:
 
     @cached_property
     def has_stopped(self) -> Bool[Tensor, " group"]:
-        """True where a member of the group was stopped at a chunk border."""
+        """True where a member of the group was stopped at a chunk boundary."""
         counts = torch.zeros(len(self.routing.ready), dtype=torch.long)
         asked = self.routing.asked.long()
         return counts.index_add(0, self.record.batch.group_index, asked) > 0
@@ -40,7 +40,7 @@ class Routed:
     def ran_on(self) -> Bool[Tensor, " group"]:
         """True where no member could be stopped.
 
-        A ready group whose members all ended before the border is none of these: to
+        A ready group whose members all ended before the boundary is none of these: to
         count it would be to choose by the outcome. Where nobody was stopped at all,
         every group is one.
         """
@@ -93,7 +93,7 @@ def _readiness(routing: Routing) -> Figures:
 
 
 def _errors(step: Routed) -> Figures:
-    """Of V(prefix), against rewards and against itself; of V(border) in audits."""
+    """Of V(prefix), against rewards and against itself; of V(boundary) in audits."""
     routing = step.routing
     values, targets = routing.prefix_values.double(), routing.targets.double()
     off = values - step.mean_rewards
@@ -102,14 +102,16 @@ def _errors(step: Routed) -> Figures:
     audited = off[routing.ready & routing.audited & ~off.isnan()]
     own = (values - targets)[step.has_stopped]
     ready = routing.ready[step.record.batch.group_index]
-    hoped = routing.border_values.double() - step.rewards
+    hoped = routing.boundary_values.double() - step.rewards
     return {
         "ac2/error_rewards": mean(judged.abs()),
         "ac2/constant_error": constant_error(step.mean_rewards[judged_groups]),
         "ac2/error_audited": mean(audited.abs()),
         "ac2/error_self": mean(own[~own.isnan()].abs()),
         "ac2/bias_rewards": mean(judged),
-        "ac2/hacking_gap": mean(hoped[ready & routing.border_reached & ~hoped.isnan()]),
+        "ac2/hacking_gap": mean(
+            hoped[ready & routing.boundary_reached & ~hoped.isnan()]
+        ),
         **sibling_moments(step),
         "ac2/recalibration": routing.shift,
     }
@@ -121,11 +123,11 @@ def sibling_moments(step: Routed) -> Figures:
         variance    mean of (V_i - mean V)^2
         covariance  mean of (V_i - mean V) (R_i - mean R)
 
-    Over the judged siblings of audited groups that passed their border, with V there;
+    Over the judged siblings of audited groups that passed their boundary, with V there;
     advantages of stopped rollouts are such V_i - mean V. Two numbers and not their
     ratio, so that means over steps have one. None without siblings.
     """
-    routing, values = step.routing, step.routing.border_values.double()
+    routing, values = step.routing, step.routing.boundary_values.double()
     known = ~values.isnan() & ~step.rewards.isnan()
     moved, spread = [], []
     for group in (routing.ready & routing.audited).nonzero()[:, 0].tolist():
@@ -202,7 +204,7 @@ def saved_shares(step: Routed, shape: ModelShape | None) -> Figures:
     """What stopping saved, as a share of it and of what was decoded in the step.
 
     How far a stopped rollout would have gone is told by audited ones that passed their
-    border, else by those of problems that are not ready: their mean tokens beyond as
+    boundary, else by those of problems that are not ready: their mean tokens beyond as
     many new ones. A rollout that none of them outlasts is left out.
     """
     record, routing = step.record, step.routing
@@ -211,7 +213,7 @@ def saved_shares(step: Routed, shape: ModelShape | None) -> Figures:
     failed = torch.tensor([r.stop_reason is StopReason.FAILURE for r in rollouts])
     ready = routing.ready[record.batch.group_index]
     ran = ~failed & ~routing.asked
-    audits, others = ran & ready & routing.border_reached, ran & ~ready
+    audits, others = ran & ready & routing.boundary_reached, ran & ~ready
     tokens = flops = 0.0
     num_told = 0
     stopped = routing.asked.nonzero()[:, 0].tolist()

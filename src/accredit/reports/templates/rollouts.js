@@ -95,14 +95,14 @@ function startRollouts() {
       return mark;
     };
     rollout.pieces.forEach((piece, t) => {
-      if (rollout.borders.includes(t)) box.append(border());
+      if (rollout.boundaries.includes(t)) box.append(border());
       const kind = rollout.kinds[t];
       const token = el("span", kinds[kind], piece.replaceAll("\n", "↵\n"));
       token.dataset.t = t;
       if (kind === "s" || kind === "m") token.dataset.place = place++;
       box.append(token);
     });
-    if (rollout.borders.includes(rollout.pieces.length)) box.append(border());
+    if (rollout.boundaries.includes(rollout.pieces.length)) box.append(border());
     if (rollout.hidden) box.append(el("p", "note", `${rollout.hidden} more tokens are in the rollout file.`));
     facts.set(box, rollout);
     box.tabIndex = 0;

@@ -18,7 +18,7 @@ from accredit.types import Batch
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
+class CriticTargets:
     """The tensors of an update, on the critic's device."""
 
     token_ids: Int[Tensor, "rollout token"]
@@ -29,9 +29,9 @@ class Lesson:
     old_values: Float[Tensor, "rollout token"]
     """From before the update, in the units of the targets; 0 where nobody asks."""
 
-    def part(self, rows: Int[Tensor, " row"], width: int) -> "Lesson":
+    def part(self, rows: Int[Tensor, " row"], width: int) -> "CriticTargets":
         """The named rows, cut to their first `width` tokens."""
-        return Lesson(
+        return CriticTargets(
             self.token_ids[rows, :width],
             self.where[rows, :width],
             self.targets[rows, :width],
@@ -40,9 +40,9 @@ class Lesson:
         )
 
 
-def lesson(
+def critic_targets(
     batch: Batch, wanted: ValueTargets, low: float, high: float, device: torch.device
-) -> Lesson:
+) -> CriticTargets:
     """The update's tensors, with rewards rescaled to [0, 1] and no old values yet.
 
     Raises:
@@ -61,7 +61,7 @@ def lesson(
             "the value of an empty prefix cannot be trained on, got one at index 0; "
             "begin every rollout with its prompt"
         )
-    return Lesson(
+    return CriticTargets(
         token_ids=torch.where(batch.token_mask, batch.token_ids, 0).to(device),
         where=where.to(device),
         targets=kept((wanted.targets - low) / (high - low), where).to(device),

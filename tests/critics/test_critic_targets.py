@@ -7,7 +7,7 @@ import pytest
 import torch
 from critic_cases import rollouts
 
-from accredit.critics.value_head.lessons import few_prefixes, lesson, prompt_weights
+from accredit.critics.value_head.targets import critic_targets, few_prefixes, prompt_weights
 from accredit.records import ValueTargets
 
 
@@ -70,7 +70,7 @@ def test_rewards_are_rescaled_and_what_is_not_wanted_is_nothing():
     targets = torch.where(where, 3.0, math.nan)
     weights = torch.where(where, 2.0, math.nan)
     dirty = torch.where(batch.token_mask, batch.token_ids, -100)
-    taught = lesson(
+    taught = critic_targets(
         replace(batch, token_ids=dirty),
         ValueTargets(targets, weights, where),
         -1.0,
@@ -103,4 +103,4 @@ def test_a_lesson_lies_in_its_rollout_and_begins_behind_the_first_token():
             anything[:, : where.shape[1]], anything[:, : where.shape[1]], where
         )
         with pytest.raises(ValueError, match=message):
-            lesson(batch, wanted, 0.0, 1.0, torch.device("cpu"))
+            critic_targets(batch, wanted, 0.0, 1.0, torch.device("cpu"))
