@@ -335,7 +335,7 @@ def unreached(*_: object, **__: object) -> None:
     pytest.fail("the model was loaded before the mistake was told")
 
 
-@pytest.mark.parametrize("left", ["metrics.jsonl", "checkpoints", "judges.json"])
+@pytest.mark.parametrize("left", ["metrics.jsonl", "checkpoints", "sources.json"])
 def test_a_new_run_takes_no_folder_that_holds_something(
     folder, path, left, monkeypatch
 ):
@@ -344,7 +344,7 @@ def test_a_new_run_takes_no_folder_that_holds_something(
     for entry in path.iterdir():
         if entry.name != left:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    if left == "judges.json":
+    if left == "sources.json":
         (path / left).write_text("{}")
     config = small_config(folder, name=path.name, runs_folder=str(path.parent))
     with pytest.raises(ValueError, match=f"needs an empty folder, got .*{left}"):

@@ -22,7 +22,7 @@ MORE = ("--steps", "4")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return written_files(tmp_path_factory.mktemp("judges"))
+    return written_files(tmp_path_factory.mktemp("sources"))
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ def test_a_teacher_of_other_weights_is_refused(folder, tmp_path):
     shutil.rmtree(teacher)
     with pytest.raises(ValueError, match=r"began with, got none in .*teacher; restore"):
         resume_training(halted.path, MORE)
-    (halted.path / SOURCES_FILE).write_text('{"judges": {}}')
+    (halted.path / SOURCES_FILE).write_text('{"sources": {}}')
     with pytest.raises(ValueError, match=r"must say which algorithm.teacher the run"):
         resume_training(halted.path, MORE)
 
@@ -125,7 +125,7 @@ def test_the_packaged_model_and_the_policy_itself_may_teach(folder, tmp_path):
         steps=1,
         model=packaged,
     )
-    recorded = json.loads((halted.path / SOURCES_FILE).read_text())["judges"]
+    recorded = json.loads((halted.path / SOURCES_FILE).read_text())["sources"]
     assert recorded["algorithm.teacher"]["folder"] == "packaged"
     assert resume_training(halted.path, ("--steps", "2"))[1]
 
@@ -207,9 +207,9 @@ def test_a_judge_needs_what_the_policys_own_context_lets_through():
         "{",
         "null",
         "[]",
-        '{"judges": []}',
-        '{"judges": {"algorithm.teacher": 3}}',
-        '{"judges": {"algorithm.teacher": {"folder": "x"}}}',
+        '{"sources": []}',
+        '{"sources": {"algorithm.teacher": 3}}',
+        '{"sources": {"algorithm.teacher": {"folder": "x"}}}',
         "[" * 100_000,
     ],
     ids=range(8),

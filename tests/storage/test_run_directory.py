@@ -177,7 +177,7 @@ PLACES = (
     "rollouts",
     "checkpoints",
     ".lock",
-    "judges.json",
+    "sources.json",
     "report.html",
     "recipe.json.partial",
     "rollouts/step-000002.jsonl.zst.partial",

@@ -23,7 +23,7 @@ from accredit.models.optimizer import AdamWOptions
 from accredit.models.template_arguments import give_template_arguments
 from accredit.protocols import PrefixCritic, TrainableCritic
 from accredit.recipe.config import RunConfig
-from accredit.runs.sources import build_judges, judge_folders
+from accredit.runs.sources import build_parts, source_folders
 from accredit.tasks.build import Task, build_task
 from accredit.tasks.rendering import decoder, render_all
 from accredit.tasks.source import ShuffledPrompts
@@ -90,7 +90,7 @@ def assemble(
 
     Args:
         config: The recipe.
-        folders: The judges of a run that goes on; None looks for them anew.
+        folders: The critic and teacher of a run that goes on; None looks for them anew.
         algorithm: Takes the place of the recipe's.
         task: Takes the place of the recipe's; closed with the run.
 
@@ -100,7 +100,7 @@ def assemble(
     given = {"algorithm": algorithm, "task": task}
     names = frozenset(name for name, part in given.items() if part is not None)
     if folders is None:
-        folders = judge_folders(config)
+        folders = source_folders(config)
     task = task or build_task(config.task)
     try:
         built = assembled(config, task, folders)
@@ -149,13 +149,13 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
         seed=config.seed,
         clock=clock,
     )
-    judges = build_judges(config, loaded, learner, sampler, train.prompts, folders)
-    set_critic_schedule(judges.critic, config)
+    parts = build_parts(config, loaded, learner, sampler, train.prompts, folders)
+    set_critic_schedule(parts.critic, config)
     return Assembly(
         config=config,
         world=world,
-        algorithm=build_algorithm(config.algorithm, judges),
-        critic=judges.prefix_critic or judges.critic,
+        algorithm=build_algorithm(config.algorithm, parts),
+        critic=parts.prefix_critic or parts.critic,
         folders=folders,
         task=task,
         evaluation_prompts=held_out.prompts,

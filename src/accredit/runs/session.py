@@ -43,7 +43,7 @@ from accredit.runs.run_folder import begun, free_folder, interruptible, write_re
 from accredit.runs.sources import (
     TEACHER,
     critic_section,
-    record_judges,
+    record_sources,
     recorded_folders,
 )
 from accredit.storage.checkpoint import (
@@ -244,7 +244,7 @@ def start_training(
         closing(assemble(config, algorithm=algorithm, task=task)) as assembly,
     ):
         # Before the recipe, which makes the folder a run that can be resumed.
-        record_judges(run.path, assembly.folders)
+        record_sources(run.path, assembly.folders)
         record_parts(run.path, assembly)
         told = tried(assembly.task, config.seed)
         run.start(config.model_dump(mode="json"), environment())

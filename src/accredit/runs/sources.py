@@ -1,11 +1,11 @@
-"""Who judges a run's tokens besides its verifier: a critic with weights, a teacher.
+"""Models that a recipe names beside the policy: a critic with weights, a teacher.
 
 Both read the policy's own token ids, so both must have its vocabulary. What they are
 shown is tried on every problem before anything is sampled.
 
 A run that is named as one of them stands for its newest checkpoint, once: which folder
-that was, and which weights lay there, is written into `judges.json` of the run that
-begins, and a resumed run has the same judges or is refused.
+that was, and which weights lay there, is written into `sources.json` of the run that
+begins, and a resumed run has the same or is refused.
 """
 
 import hashlib
@@ -46,16 +46,16 @@ from accredit.types import Prompt
 POLICY_AS_TEACHER = "self"
 
 CRITIC, TEACHER = "algorithm.critic.path", "algorithm.teacher"
-"""The keys that name a judge's folder."""
-SOURCES_FILE = "judges.json"
+"""The keys that name the folder of such a model."""
+SOURCES_FILE = "sources.json"
 SCHEMA = 1
 
 RequireRoom = Callable[[str, str, str, int | None], None]
 """Called with (key of the template, key of the model, template, its context)."""
 
 
-def judge_folders(config: RunConfig) -> dict[str, str]:
-    """The folders of the judges that a recipe names, by key, as of this moment.
+def source_folders(config: RunConfig) -> dict[str, str]:
+    """The folders of the models that a recipe names, by key, as of this moment.
 
     Raises:
         ValueError: one is no folder, or a run without what is needed of it.
@@ -70,22 +70,22 @@ def judge_folders(config: RunConfig) -> dict[str, str]:
     return folders
 
 
-def record_judges(run: Path, folders: Mapping[str, str]) -> None:
-    """Writes down which judges a run begins with; nothing where it names none."""
+def record_sources(run: Path, folders: Mapping[str, str]) -> None:
+    """Writes down which models a run begins with; nothing where it names none."""
     if not folders:
         return
-    judges = {
+    sources = {
         key: {"folder": folder, "weights": weights_of(folder)}
         for key, folder in folders.items()
     }
-    content = json.dumps({"schema": SCHEMA, "judges": judges}, indent=1)
+    content = json.dumps({"schema": SCHEMA, "sources": sources}, indent=1)
     write_whole(run / SOURCES_FILE, content.encode())
 
 
 def recorded_folders(
     config: RunConfig, run: Path, checkpoint: Path | None
 ) -> dict[str, str]:
-    """The folders of the judges of a run that is resumed, as when it began.
+    """The folders of the models of a run that is resumed, as when it began.
 
     A checkpoint holds the whole critic: where there is one, nothing else is read.
 
@@ -105,7 +105,7 @@ def recorded_folders(
 
 
 def recorded_folder(key: str, run: Path) -> str:
-    """Where a judge of the run lay, and still lies.
+    """Where a model of the run lay, and still lies.
 
     Raises:
         ValueError: nothing is recorded, or the weights there are not those.
@@ -114,7 +114,7 @@ def recorded_folder(key: str, run: Path) -> str:
     require_plain(file)
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        source = content["judges"][key]
+        source = content["sources"][key]
         folder, weights = str(source["folder"]), str(source["weights"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise ValueError(
@@ -139,7 +139,7 @@ def weights_of(folder: str) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest() if lines else ""
 
 
-def build_judges(
+def build_parts(
     config: RunConfig,
     loaded: Pretrained,
     learner: Learner,
@@ -149,7 +149,7 @@ def build_judges(
 ) -> Parts:
     """Critic and teacher, where the algorithm has one, on the learner's live policy.
 
-    `folders` has those that the recipe names, as `judge_folders` found them.
+    `folders` has those that the recipe names, as `source_folders` found them.
 
     Raises:
         ValueError: one cannot be loaded, has another vocabulary, or has no room for
@@ -270,7 +270,7 @@ def require_room_for(
     budget: int,
     policy_context: int | None,
 ) -> None:
-    """Nothing, where all that a judge may be shown fits its context.
+    """Nothing, where all that such a model may be shown fits its context.
 
     The policy's own context may end a completion before its budget does.
 
