@@ -188,12 +188,12 @@ def algorithm(
     critic = None if config.critic is None else small_critic(config.critic, learner)
     teacher = small_teacher(config.algorithm, learner) if name == "opd" else None
     asked = None
-    if hasattr(config.algorithm, "gate"):
+    if config.algorithm.asks_prefixes:
         model = small_policy() if learner is None else learner.model
         asked = letter_critic(config.algorithm, max_new_tokens, model, critic)
         critic = None
-    supplies = Parts(max_new_tokens, critic, asked, teacher)
-    return build_algorithm(config.algorithm, supplies)
+    parts = Parts(max_new_tokens, critic, asked, teacher)
+    return build_algorithm(config.algorithm, parts)
 
 
 def small_critic(config: ValueHeadConfig, learner: Any = None) -> ValueHeadCritic:

@@ -7,7 +7,11 @@ import pytest
 import torch
 from critic_cases import rollouts
 
-from accredit.critics.value_head.targets import critic_targets, few_prefixes, prompt_weights
+from accredit.critics.value_head.targets import (
+    critic_targets,
+    few_prefixes,
+    prompt_weights,
+)
 from accredit.records import ValueTargets
 
 

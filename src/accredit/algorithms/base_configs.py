@@ -38,6 +38,16 @@ class UpdateConfig(BaseConfig):
         """
 
     @property
+    def needs_teacher(self) -> bool:
+        """Whether it has a teacher: keys `teacher` and `template`."""
+        return False
+
+    @property
+    def asks_prefixes(self) -> bool:
+        """Whether its critic is asked about single prefixes."""
+        return False
+
+    @property
     def reads_engine(self) -> bool:
         """Whether ratios are taken to the engine's log-probs."""
         return False

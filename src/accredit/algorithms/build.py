@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from accredit.algorithms.ac2.ac2 import ac2
 from accredit.algorithms.ac2.ac2_plus import ac2_plus
@@ -23,6 +22,8 @@ from accredit.algorithms.vine import vine
 from accredit.protocols import PrefixCritic, TrainableCritic
 from accredit.world import Algorithm
 
+Part = TypeVar("Part")
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -38,27 +39,43 @@ class Parts:
     """Where the section names one."""
 
 
-def build_algorithm(config: Any, supplies: Parts) -> Algorithm:
+BUILDERS: dict[str, Callable[[Any, Parts], Algorithm]] = {
+    "grpo": lambda config, parts: grpo(config),
+    "dr_grpo": lambda config, parts: dr_grpo(config, parts.max_new_tokens),
+    "dapo": lambda config, parts: dapo(config, parts.max_new_tokens),
+    "rloo": lambda config, parts: rloo(config),
+    "reinforce_pp": lambda config, parts: reinforce_pp(config),
+    "gspo": lambda config, parts: gspo(config),
+    "cispo": lambda config, parts: cispo(config),
+    "ppo": lambda config, parts: ppo(config, wanted(parts.critic)),
+    "sao": lambda config, parts: sao(config, wanted(parts.critic)),
+    "pact": lambda config, parts: pact(config, wanted(parts.critic)),
+    "opd": lambda config, parts: opd(config, wanted(parts.teacher)),
+    "vine": lambda config, parts: vine(config, parts.max_new_tokens),
+    "prefix_grpo": lambda config, parts: prefix_grpo(config, parts.max_new_tokens),
+    "ac2": lambda config, parts: ac2(
+        config, wanted(parts.prefix_critic), parts.max_new_tokens
+    ),
+    "ac2_plus": lambda config, parts: ac2_plus(
+        config, wanted(parts.prefix_critic), parts.max_new_tokens
+    ),
+}
+"""Name in a recipe -> what builds it."""
+
+
+def build_algorithm(config: Any, parts: Parts) -> Algorithm:
     """The algorithm that a section `[algorithm]` describes."""
-    budgeted = {"max_new_tokens": supplies.max_new_tokens}
-    judged: dict[str, Any] = {"critic": supplies.critic}
-    taught: dict[str, Any] = {"teacher": supplies.teacher}
-    asked: dict[str, Any] = {"critic": supplies.prefix_critic, **budgeted}
-    builders: dict[str, Callable[[Any], Algorithm]] = {
-        "grpo": grpo,
-        "dr_grpo": partial(dr_grpo, **budgeted),
-        "dapo": partial(dapo, **budgeted),
-        "rloo": rloo,
-        "reinforce_pp": reinforce_pp,
-        "gspo": gspo,
-        "cispo": cispo,
-        "ppo": partial(ppo, **judged),
-        "sao": partial(sao, **judged),
-        "pact": partial(pact, **judged),
-        "opd": partial(opd, **taught),
-        "vine": partial(vine, **budgeted),
-        "prefix_grpo": partial(prefix_grpo, **budgeted),
-        "ac2": partial(ac2, **asked),
-        "ac2_plus": partial(ac2_plus, **asked),
-    }
-    return builders[config.name](config)
+    return BUILDERS[config.name](config, parts)
+
+
+def wanted(part: Part | None) -> Part:
+    """The part, where the run has it.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if part is None:
+        raise ValueError(
+            "an algorithm with a critic or a teacher must be given it, got none"
+        )
+    return part

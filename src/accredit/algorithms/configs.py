@@ -150,6 +150,11 @@ class OPDConfig(OutcomeConfig):
     clip_high: Share = 0.2
     """Clips the ratio from above at 1 + clip_high, where the advantage is positive."""
 
+    @property
+    def needs_teacher(self) -> bool:
+        """Always."""
+        return True
+
     @model_validator(mode="after")
     def _self_is_shown_something(self) -> "OPDConfig":
         require_placeholders("algorithm.template", self.template)

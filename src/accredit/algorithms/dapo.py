@@ -36,7 +36,7 @@ from accredit.types import Batch, Group
 from accredit.world import World
 
 
-def dapo(config: DAPOConfig, *, max_new_tokens: int) -> OutcomeAlgorithm:
+def dapo(config: DAPOConfig, max_new_tokens: int) -> OutcomeAlgorithm:
     """Groups that disagree, long answers discouraged, token mean."""
     return OutcomeAlgorithm(
         draw_groups=partial(draw_informative_groups, config=config),

@@ -22,7 +22,7 @@ from accredit.critics.group import GroupMean
 from accredit.functional.aggregation import fixed_length_token_sum
 
 
-def dr_grpo(config: DrGRPOConfig, *, max_new_tokens: int) -> OutcomeAlgorithm:
+def dr_grpo(config: DrGRPOConfig, max_new_tokens: int) -> OutcomeAlgorithm:
     """Siblings as critic, clipped surrogate over a fixed length."""
     aggregation = partial(fixed_length_token_sum, max_length=max_new_tokens)
     return OutcomeAlgorithm(

@@ -233,6 +233,11 @@ class AC2Config(ReplayConfig):
     """Configures the critic, in a section of its own."""
 
     @property
+    def asks_prefixes(self) -> bool:
+        """Always."""
+        return True
+
+    @property
     def examples_in_store(self) -> int:
         """Of the critic's buffer: `critic_capacity`, or as derived; 1,920 in the
         paper."""

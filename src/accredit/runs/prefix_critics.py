@@ -39,8 +39,8 @@ def prefix_critic_of(
     if isinstance(options, ExactConfig):
         stops = frozenset(loaded.stop_token_ids)
         return exact_critic(config, learner.model, loaded.tokenizer, stops)
-    asks_prefixes = hasattr(config.algorithm, "gate")
-    return AskedHead(head) if asks_prefixes and head is not None else None
+    asks = config.algorithm.asks_prefixes
+    return AskedHead(head) if asks and head is not None else None
 
 
 def prompted_critic_line(config: RunConfig, critic: object = None) -> str | None:

@@ -13,11 +13,11 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from accredit.algorithms.build import Parts
-from accredit.algorithms.configs import OPDConfig
 from accredit.algorithms.opd import PolicyAsTeacher, ShownTeacher, Teacher
 from accredit.critics.build import POLICY, Show, build_critic, critic_folder
 from accredit.critics.configs import ValueHeadConfig
@@ -63,11 +63,19 @@ def source_folders(config: RunConfig) -> dict[str, str]:
     folders = {}
     if config.critic is not None and config.critic.path != POLICY:
         folders[CRITIC] = critic_folder(config.critic.path)
-    options = config.algorithm
-    if isinstance(options, OPDConfig) and options.teacher != POLICY_AS_TEACHER:
-        require_teacher(options.teacher)
-        folders[TEACHER] = teacher_folder(options.teacher)
+    teacher = named_teacher(config)
+    if teacher is not None:
+        require_teacher(teacher)
+        folders[TEACHER] = teacher_folder(teacher)
     return folders
+
+
+def named_teacher(config: RunConfig) -> str | None:
+    """The teacher's folder as the recipe has it; None without one, or for the policy."""
+    options: Any = config.algorithm
+    if not options.needs_teacher or options.teacher == POLICY_AS_TEACHER:
+        return None
+    return options.teacher
 
 
 def record_sources(run: Path, folders: Mapping[str, str]) -> None:
@@ -98,8 +106,7 @@ def recorded_folders(
         folders[CRITIC] = str(checkpoint / CRITIC_FOLDER)
     elif critic_is_named:
         folders[CRITIC] = recorded_folder(CRITIC, run)
-    options = config.algorithm
-    if isinstance(options, OPDConfig) and options.teacher != POLICY_AS_TEACHER:
+    if named_teacher(config) is not None:
         folders[TEACHER] = recorded_folder(TEACHER, run)
     return folders
 
@@ -222,8 +229,8 @@ def teacher_of(
     folders: Mapping[str, str],
 ) -> Teacher | None:
     """The teacher, where the algorithm names one: a model, or the live policy."""
-    options = config.algorithm
-    if not isinstance(options, OPDConfig):
+    options: Any = config.algorithm
+    if not options.needs_teacher:
         return None
     teacher: Teacher
     if options.teacher == POLICY_AS_TEACHER:
