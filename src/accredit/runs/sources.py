@@ -71,7 +71,7 @@ def source_folders(config: RunConfig) -> dict[str, str]:
 
 
 def named_teacher(config: RunConfig) -> str | None:
-    """The teacher's folder as the recipe has it; None without one, or for the policy."""
+    """The teacher's folder in the recipe; None without one, or for the policy."""
     options: Any = config.algorithm
     if not options.needs_teacher or options.teacher == POLICY_AS_TEACHER:
         return None
