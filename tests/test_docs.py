@@ -21,6 +21,8 @@ from accredit.recipe.config import RunConfig, recipe_from, union_members
 from commanding import called
 from tiny_models import tiny_qwen3
 
+pytestmark = pytest.mark.whole_run
+
 ROOT = Path(__file__).parents[1]
 WRITTEN = ["recipes.md", "algorithms.md"]
 PAGES_WITH_LINKS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -9,6 +9,8 @@ from accredit.command.cli import main
 from accredit.storage.run_directory import RunDirectory
 from tiny_models import tiny_llama, tiny_qwen3
 
+pytestmark = pytest.mark.whole_run
+
 SHARED = Path(__file__).parent.parent.parent / "shared" / "data"
 SMALL = [
     "--algorithm.prompts_per_step", "4",

@@ -42,6 +42,8 @@ from oracle import (
     random_language,
 )
 
+pytestmark = pytest.mark.whole_run
+
 F64 = torch.float64
 
 

@@ -18,6 +18,8 @@ from accredit.storage.run_directory import RunDirectory
 from tiny_models import tiny_qwen3
 from worlds import algorithm, small_world
 
+pytestmark = pytest.mark.whole_run
+
 STATM = Path("/proc/self/statm")
 SETTLED = 5
 """Steps until optimizer state, reference and caches are there."""

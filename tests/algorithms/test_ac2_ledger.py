@@ -15,6 +15,8 @@ from accredit.loops.synchronous import advance, first_state
 from accredit.storage.state_json import state_from_json, state_json
 from worlds import algorithm, small_world
 
+pytestmark = pytest.mark.whole_run
+
 STORED = [("p1", "abcdefabcd", 0.2)]
 names = pytest.mark.parametrize("name", ["prefix_grpo", "ac2", "ac2_plus"])
 OPEN_GATE = {

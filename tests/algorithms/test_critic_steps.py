@@ -19,6 +19,8 @@ from accredit.credit import shuffled_change
 from accredit.records import ValueTargets
 from worlds import algorithm, moved, small_world, steps, weights
 
+pytestmark = pytest.mark.whole_run
+
 AT_ONCE = {"warmup_steps": 0, "learning_rate": 1e-2}
 WITH_CRITIC = ("ppo", "sao", "pact")
 

@@ -45,6 +45,8 @@ from worlds import (
     steps,
 )
 
+pytestmark = pytest.mark.whole_run
+
 ONE, TWO = prompts(2)
 F64 = torch.float64
 

@@ -20,6 +20,8 @@ from worlds import (
     steps,
 )
 
+pytestmark = pytest.mark.whole_run
+
 ONE, TWO = prompts(2)
 
 

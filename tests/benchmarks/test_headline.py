@@ -11,6 +11,8 @@ import pytest
 from accredit.algorithms.replay_configs import AC2PlusConfig
 from accredit.recipe.config import RunConfig
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.fixture(scope="module")
 def study():

@@ -18,6 +18,8 @@ from accredit.types import StopReason
 from commanding import DONE, MISTAKE, joined
 from runs import small_recipe
 
+pytestmark = pytest.mark.whole_run
+
 PROBE = Path(__file__).parents[3] / "shared" / "data" / "ac2_probe_step40.csv"
 FEW = ("--evaluation.max_problems", "3")
 

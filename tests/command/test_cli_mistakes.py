@@ -9,6 +9,8 @@ from accredit.engines.local.engine import TransformersEngine
 from commanding import DONE, MISTAKE, SHORT, joined
 from tiny_models import character_tokenizer
 
+pytestmark = pytest.mark.whole_run
+
 
 def refused(result):
     """The one line that a mistake is told in; nothing else is printed."""

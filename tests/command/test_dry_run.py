@@ -11,6 +11,8 @@ from accredit.recipe.config import load_recipe
 from accredit.storage.run_directory import RunDirectory
 from commanding import DONE, MISTAKE
 
+pytestmark = pytest.mark.whole_run
+
 README = Path(__file__).parents[2] / "README.md"
 
 

@@ -11,6 +11,8 @@ from accredit.command.evaluation import asked_evaluation
 from accredit.storage.run_directory import RunDirectory
 from commanding import DONE, MISTAKE, joined
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.fixture(scope="module")
 def own_run(folder, recipe):

@@ -14,6 +14,8 @@ from accredit.types import Group, Prefix, Prompt, Sampling, StopReason, Verdict
 from accredit.world import rollout_cost
 from worlds import LETTERS, answered, finished, prompts, share_of_a, small_world
 
+pytestmark = pytest.mark.whole_run
+
 ONE, TWO = prompts(2)
 """Prompts of one token (0) and of two (1, 2)."""
 SAMPLING = Sampling()

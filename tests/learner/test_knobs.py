@@ -20,6 +20,8 @@ from accredit.learner.schedules import Schedule
 from accredit.models.optimizer import AdamWOptions
 from accredit.protocols import Objective
 
+pytestmark = pytest.mark.whole_run
+
 # The surrogate is clipped and the reference is left behind only after a first step.
 SEVERAL = replace(GRPO, num_epochs=2)
 WITH_KL = replace(SEVERAL, kl_estimator=kl_k3)

@@ -23,6 +23,8 @@ from accredit.models.optimizer import AdamWOptions, adamw, load_optimizer_tensor
 from accredit.protocols import Objective
 from accredit.records import PolicyUpdate
 
+pytestmark = pytest.mark.whole_run
+
 SCHEDULE = Schedule(peak=1e-2, decay=cosine, num_warmup_updates=2, num_updates=9)
 OBJECTIVE = replace(
     GRPO, num_minibatches=2, num_epochs=2, kl_estimator=kl_k3, kl_coefficient=0.1

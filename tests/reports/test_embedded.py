@@ -14,6 +14,8 @@ from accredit.reports.environment import environment
 from accredit.reports.rollouts import rollout_rows
 from accredit.storage.run_directory import RunDirectory
 
+pytestmark = pytest.mark.whole_run
+
 
 def unpacked(blob: str) -> dict:
     return json.loads(zlib.decompress(base64.b64decode(blob)))

@@ -15,6 +15,8 @@ from accredit.runs.session import resume_training, start_training
 from accredit.storage.checkpoint import latest_checkpoint
 from runs import small_config, small_recipe, written_files
 
+pytestmark = pytest.mark.whole_run
+
 TESTS = Path(__file__).parents[1]
 TRUNKS = ("own", "shared", "lora")
 

@@ -11,6 +11,8 @@ from accredit.runs.resumed_keys import RESUMABLE_KEYS, change_lines
 from accredit.runs.session import resume_training, start_training
 from runs import small_config, written_files
 
+pytestmark = pytest.mark.whole_run
+
 SOURCE = Path(__file__).parents[2] / "src" / "accredit"
 READERS = {
     "steps": {

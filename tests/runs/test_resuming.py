@@ -26,6 +26,8 @@ from accredit.types import Verdict
 from accredit.world import World
 from runs import small_config, written_files
 
+pytestmark = pytest.mark.whole_run
+
 MORE = ("--steps", "2")
 QUICK = {"every": 0, "samples": 1, "max_problems": 2}
 

@@ -29,6 +29,8 @@ from accredit.storage.run_directory import RunDirectory
 from accredit.world import World
 from runs import small_config, small_recipe, written_files
 
+pytestmark = pytest.mark.whole_run
+
 TESTS = Path(__file__).parents[1]
 
 

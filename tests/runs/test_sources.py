@@ -17,6 +17,8 @@ from accredit.types import Message, Problem, Prompt
 from runs import small_config, written_files
 from tiny_models import tiny_qwen3
 
+pytestmark = pytest.mark.whole_run
+
 MORE = ("--steps", "4")
 
 

@@ -6,6 +6,8 @@ from accredit.runs import session
 from accredit.runs.session import resume_training, start_training
 from runs import small_config, written_files
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

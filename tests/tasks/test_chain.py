@@ -8,6 +8,8 @@ from accredit.tasks import chain
 from accredit.tasks.chain import Chain
 from builders import empty_rollout
 
+pytestmark = pytest.mark.whole_run
+
 THREE = Chain(3, (("+", 4), ("*", 2), ("-", 1)))
 
 

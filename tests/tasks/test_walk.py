@@ -9,6 +9,8 @@ from accredit.tasks.walk import ACTIONS, WORLD
 from accredit.types import Message, Problem
 from builders import empty_rollout
 
+pytestmark = pytest.mark.whole_run
+
 
 def enumerated_value(policy, goal, cell, moves):
     """Chance to reach the goal by following every path: the oracle of the recursion."""

@@ -11,6 +11,8 @@ from accredit.theory.lab import IDENTITIES, ONCE, Identity, Result, tried
 from accredit.theory.magnitudes import SIZES, Magnitudes, magnitudes, order_error
 from commanding import DONE, FAILED, MISTAKE, called
 
+pytestmark = pytest.mark.whole_run
+
 BY_NAME = {identity.name: identity for identity in (*IDENTITIES, *ONCE)}
 
 

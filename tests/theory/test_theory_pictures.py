@@ -10,6 +10,8 @@ from accredit.theory.pictures import PICTURES, write_pictures
 from accredit.theory.pictures_of_credit import example_tree, free_directions
 from commanding import DONE, called
 
+pytestmark = pytest.mark.whole_run
+
 DOCS = Path(__file__).parents[2] / "docs"
 
 
