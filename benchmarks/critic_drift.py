@@ -102,7 +102,7 @@ def watched_run(
         state = first_state(assembly.algorithm)
         for _ in range(steps):
             state, record = advance(assembly.algorithm, state, assembly.world)
-            routing = record.routing
+            routing = record.section(Routing)
             assert routing is not None
             num, asked = len(routing.ready), int(routing.asked.sum())
             said, true = torch.tensor(watched.said), torch.tensor(watched.true)

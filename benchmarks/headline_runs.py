@@ -118,7 +118,7 @@ class Ledger:
         """Writes down a step."""
         own = rollout_cost(record.groups, assembly.world.shape).decode_flops
         self.refill_decode += record.cost.decode_flops - own
-        routing = record.routing
+        routing = record.section(Routing)
         row = {
             "decode": state.cost.decode_flops,
             "reward": fresh_reward(state, record, assembly.config),
@@ -164,7 +164,8 @@ def fresh_reward(state: State, record: Record, config: RunConfig) -> float | Non
         stored = state.memory.rollouts.items
         rewards = [item.reward for item in stored[max(0, len(stored) - newest) :]]
     else:
-        groups = record.groups if record.routing is None else record.routing.refill
+        routing = record.section(Routing)
+        groups = record.groups if routing is None else routing.refill
         rewards = [v.reward for g in groups for v in g.verdicts if v.reward is not None]
     return math.fsum(rewards) / len(rewards) if rewards else None
 

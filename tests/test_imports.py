@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "text": set(),
     "screen": {"text"},
     "types": set(),
-    "records": {"types"},
+    "records": {"functional", "types"},
     "protocols": {"records", "types"},
     "batches": {"functional", "randomness", "types"},
     "credit": {"batches", "functional", "records", "types"},

@@ -8,13 +8,14 @@ Alignment is that of `types`: index t of a per-token tensor speaks about `token_
 share the index t: V of `token_ids[:t]`, read where the logits that predict t are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
+from accredit.functional.flops import ModelShape
 from accredit.types import EMPTY, Batch, Group
 
 
@@ -139,50 +140,6 @@ class Valuation:
     no error of the critic; empty where all had."""
 
 
-@dataclass(frozen=True, eq=False)
-class Routing:
-    """How a step's groups were run and valued, where a critic may end rollouts early.
-
-    NaN stands where nothing was asked, or the answer was not valid.
-    """
-
-    ready: Bool[Tensor, " group"]
-    """True where the critic was trusted with the group's problem."""
-    audited: Bool[Tensor, " group"]
-    """True where a ready group ran to its end all the same."""
-    num_replayed: Int[Tensor, " group"]
-    """Tokens of the replayed prefix."""
-    reference_shown: Bool[Tensor, " group"]
-    """True where the critic was shown a reference."""
-    prefix_values: Float[Tensor, " group"]
-    """The critic's value of the replayed prefix, before the step's updates."""
-    targets: Float[Tensor, " group"]
-    """What it should have said by the group's endpoints, as it is taught."""
-    asked: Bool[Tensor, " rollout"]
-    """True where a rollout was stopped, and the critic was to value its end."""
-    endpoint_values: Float[Tensor, " rollout"]
-    """The critic's value of the end of those rollouts."""
-    boundary_values: Float[Tensor, " rollout"]
-    """Of rollouts that ran on: its value where they would have been stopped."""
-    boundary_reached: Bool[Tensor, " rollout"]
-    """True where a rollout that ran on would have been stopped."""
-    inclusion: Float[Tensor, " group"]
-    """Probability of an audit, of ready groups; 1 of all that ran to their end anyway.
-    """
-    refill: tuple[Group, ...] = ()
-    """Fresh rollouts for later steps, which this step does not learn from."""
-    num_problems: int = 0
-    """In the data."""
-    num_ready: int = 0
-    """Problems that the critic is trusted with, after the step."""
-    num_flipped: int = 0
-    """Problems that it was newly trusted with."""
-    num_revoked: int = 0
-    """Problems whose trust was taken back."""
-    shift: float = 0.0
-    """Log-odds by which the critic's values were moved to those above."""
-
-
 @dataclass(frozen=True)
 class Cost:
     """What a step spent; sums up over a run. FLOPs are counts, not rates."""
@@ -260,6 +217,29 @@ class State:
         return replace(self, step=self.step + 1, cost=self.cost + cost, **changes)
 
 
+@runtime_checkable
+class Section(Protocol):
+    """What a family of algorithms has to tell of a step besides."""
+
+    @property
+    def further_groups(self) -> tuple[Group, ...]:
+        """Rolled out in the step for later ones, which it does not learn from."""
+        ...
+
+    def metrics(
+        self, record: "Record", state: State, shape: ModelShape | None
+    ) -> Mapping[str, float | int | None]:
+        """Its part of the row of metrics; `shape` is the policy's."""
+        ...
+
+    def columns(self, group: int, row: int) -> Mapping[str, Any]:
+        """Its part of a row of `rollouts/`, of one group and rollout of the batch."""
+        ...
+
+
+SectionType = TypeVar("SectionType", bound=Section)
+
+
 @dataclass(frozen=True, eq=False)
 class Record:
     """Everything one step saw and did: what metrics and `inspect` are made from."""
@@ -286,9 +266,34 @@ class Record:
     outcome_known: Bool[Tensor, " rollout"] | None = None
     """False where `shaped_rewards` holds a critic's word in place of an outcome; None
     where every verified rollout has its own."""
-    routing: Routing | None = None
-    """None where every rollout runs to its end."""
     clip_bounds: tuple[float, float] | None = None
     """(clip_low, clip_high) of this step's update; None where they never move."""
-    start_entropy: float | None = None
-    """Mean entropy of a token that the clip is moved by, nats; None where none is."""
+    sections: tuple[Section, ...] = ()
+    """What the algorithm has to tell besides."""
+
+    def section(self, kind: type[SectionType]) -> SectionType | None:
+        """The section of that kind; None where the step has none."""
+        found = [one for one in self.sections if isinstance(one, kind)]
+        return found[0] if found else None
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A condition on one row of metrics and what it means when it lasts."""
+
+    keys: tuple[str, ...]
+    """What it reads; steps that lack one of them neither feed nor end a streak."""
+    holds: Callable[..., bool]
+    """Called with the values of `keys`."""
+    meaning: str
+    """What is wrong."""
+    turn: str
+    """What to do about it, with the keys of the recipe by their full names."""
+    at_once: bool = False
+    """True for what no run should wait for: told at its first step."""
+    is_loud: bool = False
+    """True for what makes a run worthless: told again when it ends."""
+    present: tuple[str, ...] = ()
+    """Keys without which a step is passed over, as one that lacks what is read."""
+    absent: tuple[str, ...] = ()
+    """Keys with which it is."""

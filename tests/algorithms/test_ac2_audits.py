@@ -37,7 +37,7 @@ def test_of_n_ready_slots_a_quarter_rounded_up_is_audited(num_ready):
     algorithm_ = built(prompts_per_step=max(num_ready, 1), largest_cut_share=0.1)
     state = remembering([STORED[0]], ready=ready)
     _, record, _ = one_step(algorithm_, spoken_world(endless), state)
-    routing = record.routing
+    routing = record.section(Routing)
     assert int(routing.ready.sum()) == num_ready
     assert int(routing.audited.sum()) == expected[num_ready]
     assert expected[num_ready] == math.ceil(num_ready / 4)
@@ -55,7 +55,7 @@ def test_slots_that_are_not_ready_run_to_their_end_and_are_no_audits():
     for step in range(4):
         state = remembering(STORED, ready=["p0"], step=step)
         _, record, _ = one_step(algorithm_, spoken_world(endless), state)
-        routing = record.routing
+        routing = record.section(Routing)
         problems = [group.prompt.problem.id for group in record.groups]
         assert [name == "p0" for name in problems] == routing.ready.tolist()
         # ceil(5 / 4)
@@ -74,7 +74,7 @@ def test_the_share_of_audits_is_a_knob(share, expected):
     algorithm_ = built(prompts_per_step=8, audit_share=share)
     state = remembering([STORED[0]], ready=["p0"])
     _, record, _ = one_step(algorithm_, spoken_world(endless), state)
-    assert int(record.routing.audited.sum()) == expected
+    assert int(record.section(Routing).audited.sum()) == expected
 
 
 def test_the_record_says_how_likely_each_audit_was():
@@ -83,7 +83,7 @@ def test_the_record_says_how_likely_each_audit_was():
     _, record, _ = one_step(
         algorithm_, spoken_world(endless), remembering(STORED, ready=["p0"])
     )
-    routing = record.routing
+    routing = record.section(Routing)
     expected = [0.4 if ready else 1.0 for ready in routing.ready.tolist()]
     assert routing.inclusion.tolist() == pytest.approx(expected)
 

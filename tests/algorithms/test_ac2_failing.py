@@ -63,7 +63,7 @@ def test_a_group_whose_every_value_is_invalid_teaches_nobody():
     record, memory, critic, _ = stepped([LINES[0], LINES[3]], says)
     assert row_advantages(record) == [0.0, 0.0]
     assert record.shaped_rewards.tolist() == [0.0, 0.0]
-    assert math.isnan(record.routing.targets[0])
+    assert math.isnan(record.section(Routing).targets[0])
     assert (record.policy, record.critic, critic.taught) == (None, None, [])
     assert memory.examples == []
     assert memory.gate.window == ((),)
@@ -108,8 +108,8 @@ def test_lambda_of_a_ready_slot_mixes_border_and_reward(lambda_, ends):
     )
     assert judged == list(BEYOND_REWARDS)
     assert asked(critic) == ["abcd", "abcdab", "abcdcc"]
-    assert not record.routing.audited.any()
-    assert not record.routing.asked.any()
+    assert not record.section(Routing).audited.any()
+    assert not record.section(Routing).asked.any()
     mean = sum(ends) / 4
     expected = [end - mean for end in ends]
     assert row_advantages(record) == pytest.approx(expected, abs=1e-6)
@@ -132,12 +132,17 @@ def test_audits_are_judged_and_asked_about_where_they_would_have_been_stopped():
     record, _, critic, judged = stepped(
         BEYOND, BEYOND_SAYS, BEYOND_REWARDS, audit_share=1.0
     )
-    assert record.routing.audited.tolist() == [True]
+    assert record.section(Routing).audited.tolist() == [True]
     assert judged == list(BEYOND_REWARDS)
     # Not behind an answer, and not where the rollout ended.
     assert asked(critic) == ["abcd", "abcdab", "abcdcc"]
-    assert record.routing.boundary_reached.tolist() == [True, False, False, True]
-    hope = record.routing.boundary_values.tolist()
+    assert record.section(Routing).boundary_reached.tolist() == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    hope = record.section(Routing).boundary_values.tolist()
     assert hope[0] == pytest.approx(0.3)
     assert all(math.isnan(value) for value in hope[1:])
     assert row_advantages(record) == pytest.approx([0.3, -0.3, 0.1, -0.1], abs=1e-6)
@@ -200,8 +205,8 @@ def test_prefixes_in_place_of_siblings_have_a_chunk_and_their_own_value_each(cut
     _, record, memory = one_step(algorithm_, world, remembering(STORED, ready=["p1"]))
     assert texts(record) == ["abcc", "abcdcc", "cc"]
     assert record.batch.group_index.tolist() == [0, 1, 2]
-    assert record.routing.num_replayed.tolist() == [2, 4, 0]
-    assert not record.routing.audited.any()
+    assert record.section(Routing).num_replayed.tolist() == [2, 4, 0]
+    assert not record.section(Routing).audited.any()
     assert record.batch.sampled.sum(1).tolist() == [2, 2, 2]
     assert row_advantages(record) == pytest.approx([0.41, -0.3, 0.0], abs=1e-6)
     assert memory.examples == [
@@ -250,7 +255,7 @@ def test_a_question_without_room_is_no_error_of_the_critic():
     assert memory.gate.window == ((),)
     assert record.counts["questions_left_out"] == 1
     assert record.counts["critic_answers_invalid"] == 0
-    assert math.isnan(record.routing.prefix_values[0])
+    assert math.isnan(record.section(Routing).prefix_values[0])
 
 
 def test_a_stopped_group_is_no_outcome_even_where_all_ended_before_the_border():

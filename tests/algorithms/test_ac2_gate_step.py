@@ -62,12 +62,12 @@ def test_a_problem_becomes_ready_when_all_four_conditions_hold():
     state = remembering([FAILED], window=OPEN, bank=BANK)
     after, record, memory, _ = stepped(state)
     assert is_ready(memory)
-    routing = record.routing
+    routing = record.section(Routing)
     assert not routing.ready.any()
     assert (routing.num_ready, routing.num_flipped, routing.num_revoked) == (1, 1, 0)
     _, record, _, _ = stepped(after, audit_share=0.0)
-    assert record.routing.ready.all()
-    assert record.routing.num_flipped == 0
+    assert record.section(Routing).ready.all()
+    assert record.section(Routing).num_flipped == 0
 
 
 @pytest.mark.parametrize(
@@ -165,11 +165,11 @@ def test_trust_is_monotone_in_the_paper():
     state = remembering([FAILED], window=OPEN, bank=BANK, ready=["p1"])
     wrong = {"rewards": (1.0, 1.0), "audit_share": 1.0}
     _, record, memory, _ = stepped(state, **wrong)
-    assert record.routing.audited.all()
+    assert record.section(Routing).audited.all()
     assert is_ready(memory)
     _, record, memory, _ = stepped(state, **wrong, gate={"revocable": True})
     assert not is_ready(memory)
-    assert record.routing.num_revoked == 1
+    assert record.section(Routing).num_revoked == 1
     assert memory.gate.tracks["p1"].num_audits == 1
     right = wrong | {"rewards": (0.4, 0.6)}
     _, _, memory, _ = stepped(state, **right, gate={"revocable": True})
@@ -187,7 +187,7 @@ def test_errors_against_rewards_leave_out_what_the_critic_said_itself(against, e
     algorithm_ = chosen(critic, grid_size=11, audit_share=0.0, gate=gate)
     state = remembering([FAILED], ready=["p1"])
     _, record, memory = one_step(algorithm_, world, state)
-    assert record.routing.asked.all()
+    assert record.section(Routing).asked.all()
     assert memory.gate.window[-1] == pytest.approx(errors)
 
 
@@ -263,7 +263,7 @@ def test_the_reference_shown_is_the_source_s_own_else_the_bank_s_else_none(
     _, record, memory, critic = stepped(state, **{"critic.reference": mode})
     found = {attempt.reference for attempt in critic.asked[0]}
     assert found == {None if shown is None else ids(shown)}
-    assert record.routing.reference_shown.tolist() == [shown is not None]
+    assert record.section(Routing).reference_shown.tolist() == [shown is not None]
     (taught,) = critic.taught
     assert [example.attempt.reference for example in taught] == list(found)
     # The record keeps the source where it passed, whatever is shown of it.

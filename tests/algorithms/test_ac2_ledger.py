@@ -45,7 +45,7 @@ def stepped(monkeypatch, ready, **keys):
     algorithm_ = chosen(critic, grid_size=11, audit_share=0.0, **keys)
     state = remembering(STORED, ready=["p1"] if ready else [])
     _, record, _ = one_step(algorithm_, world, state)
-    refilled = record.routing.refill[0].prompt
+    refilled = record.section(Routing).refill[0].prompt
     return record, len(refilled.token_ids), critic
 
 
@@ -88,7 +88,7 @@ def test_the_critic_s_training_and_the_entropy_s_pass_are_paid(monkeypatch):
     """Two steps that differ in nothing else."""
     with_entropy, _, _ = stepped(monkeypatch, ready=True)
     without, _, _ = stepped(monkeypatch, ready=True, entropy_control=False)
-    prompt = len(without.routing.refill[0].prompt.token_ids)
+    prompt = len(without.section(Routing).refill[0].prompt.token_ids)
     # One pass over the refilled rollout: 88 L + 8 L (L + 1) / 2
     length = prompt + 4
     expected = 88 * length + 8 * length * (length + 1) // 2

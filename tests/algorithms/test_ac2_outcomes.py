@@ -81,7 +81,7 @@ def test_a_stopped_group_tells_nothing():
     by the outcome.
     """
     kept, record = stepped(audit_share=0.0)
-    assert record.routing.asked.tolist() == [True, False]
+    assert record.section(Routing).asked.tolist() == [True, False]
     assert kept == [[]]
 
 
@@ -107,8 +107,8 @@ def test_all_values_are_moved_by_the_odds_of_what_came():
     def moved(value):
         return 1 / (1 + math.exp(-(math.log(value / (1 - value)) + shift)))
 
-    assert record.routing.prefix_values.tolist() == pytest.approx([moved(0.5)])
-    assert record.routing.boundary_values[0] == pytest.approx(moved(0.6))
+    assert record.section(Routing).prefix_values.tolist() == pytest.approx([moved(0.5)])
+    assert record.section(Routing).boundary_values[0] == pytest.approx(moved(0.6))
     # The chunks of the first: V - mean, then what each boundary changed.
     row = record.credit.advantages[0][record.batch.sampled[0]].tolist()
     first = (moved(0.6) + 0.5) / 2
@@ -121,7 +121,7 @@ def test_all_values_are_moved_by_the_odds_of_what_came():
 
 def test_endpoints_are_moved_as_well():
     _, record = stepped([(0.5, 0.8, 20.0)], audit_share=0.0)
-    assert float(record.routing.endpoint_values[0]) > 0.8 > SAYS["abcd"]
+    assert float(record.section(Routing).endpoint_values[0]) > 0.8 > SAYS["abcd"]
 
 
 def test_the_last_steps_are_kept():
@@ -135,15 +135,15 @@ def test_the_last_steps_are_kept():
 def test_no_more_steps_are_read_than_are_asked_for():
     """A state that was saved under a larger key."""
     _, record = stepped([(0.5, 0.8, 20.0)], [(0.5, 0.5, 1.0)], recalibration_steps=1)
-    assert record.routing.shift == 0.0
+    assert record.section(Routing).shift == 0.0
     _, record = stepped([(0.5, 0.8, 20.0)], [(0.5, 0.5, 1.0)], recalibration_steps=2)
-    assert record.routing.shift > 1.0
+    assert record.section(Routing).shift > 1.0
 
 
 def test_switched_off_it_neither_moves_nor_keeps():
     kept, record = stepped([(0.5, 0.8, 20.0)], recalibration_steps=0)
-    assert record.routing.prefix_values.tolist() == [0.5]
-    assert record.routing.shift == 0.0
+    assert record.section(Routing).prefix_values.tolist() == [0.5]
+    assert record.section(Routing).shift == 0.0
     assert kept == []
 
 
@@ -151,7 +151,7 @@ def test_audits_stand_for_all_that_were_ready(monkeypatch):
     """One audit of four ready groups was drawn by a chance of 1/4."""
     monkeypatch.setattr(ac2, "audited_slots", lambda *_: {0})
     kept, record = stepped(audit_share=0.25, prompts_per_step=4)
-    assert record.routing.inclusion.tolist() == [0.25] * 4
+    assert record.section(Routing).inclusion.tolist() == [0.25] * 4
     assert [row[2] for row in kept[0]] == [8.0, 2.0, 2.0]
 
 
@@ -170,7 +170,7 @@ def test_what_was_put_right_was_not_said():
     said = {"ab": 0.0, "abcd": 0.0, "abcdef": 0.0}
     before = [(0.001, 0.9, 99.0)]
     record, gate = trusted(before, said)
-    assert float(record.routing.prefix_values[0]) > 0.5
+    assert float(record.section(Routing).prefix_values[0]) > 0.5
     assert not gate.tracks["p1"].nonzero_seen
     assert trusted(before, said | {"ab": 0.3})[1].tracks["p1"].nonzero_seen
 

@@ -387,7 +387,7 @@ def test_audits_of_a_problem_thin_out_with_every_half_life(
     assert algorithm_.rules.audits(state.memory, "p2") == 0.25
     world = spoken_world(lambda *_: "cccccccc")
     record = advance(algorithm_, state, world)[1]
-    assert int(record.routing.audited.sum()) == math.ceil(16 * share)
+    assert int(record.section(Routing).audited.sum()) == math.ceil(16 * share)
 
 
 def test_the_smallest_share_is_a_knob_and_never_above_the_share_itself():

@@ -177,7 +177,7 @@ def taught(state, **keys):
 def test_what_is_new_is_taught_at_once_beside_what_is_in_store():
     found, record, memory = taught(remembering(STORED, examples=LESSONS))
     replayed_ids = record.groups[0].rollouts[0].completion_ids
-    new = text_of(replayed_ids[: int(record.routing.num_replayed[0])])
+    new = text_of(replayed_ids[: int(record.section(Routing).num_replayed[0])])
     assert sorted(text for text, _ in found) == sorted(
         ["a", "ab", "abc", "abcd", "abcde", new]
     )

@@ -28,11 +28,11 @@ def test_the_critic_values_what_was_stopped_and_the_judge_everything_else():
     assert texts(record) == ["abcdab", "abcdah", "abcdgg", "abcdcc"]
     assert judged == ["abcdah", "abcdgg"]
     assert asked(critic) == ["abcd", "abcdab", "abcdcc"]
-    assert record.routing.asked.tolist() == [True, False, False, True]
+    assert record.section(Routing).asked.tolist() == [True, False, False, True]
     # The last one's value is not valid: the mean of .9, .2 and .7 in its place.
     assert record.shaped_rewards.tolist() == pytest.approx([0.9, 0.2, 0.7, 0.6])
     assert record.batch.verified.tolist() == [True, True, True, False]
-    ends = record.routing.endpoint_values.tolist()
+    ends = record.section(Routing).endpoint_values.tolist()
     assert (ends[0], math.isnan(ends[1]), math.isnan(ends[3])) == (
         pytest.approx(0.9),
         True,
@@ -45,10 +45,10 @@ def test_one_that_ends_exactly_at_the_budget_is_never_valued_by_the_critic(cuts)
     cuts[:] = [8]
     rewards = {"abcdefababab": 0.0, "abcdefabab": 0.3, "abcdefabcc": 0.1}
     record, _, critic, judged = stepped(["ab", "cc"], {}, rewards)
-    assert record.routing.ready.tolist() == [True]
+    assert record.section(Routing).ready.tolist() == [True]
     assert judged == ["abcdefabab", "abcdefabcc"]
     assert asked(critic) == ["abcdefab"]
-    assert record.routing.asked.tolist() == [False, False]
+    assert record.section(Routing).asked.tolist() == [False, False]
     assert row_advantages(record) == pytest.approx([0.1, -0.1])
 
 
@@ -96,7 +96,7 @@ def test_the_error_is_the_distance_to_the_target_and_one_where_nothing_was_said(
 ):
     """z = .6 = mean(.9, .2, .7)."""
     record, memory, critic, _ = stepped(says=SAYS | {"abcd": says})
-    assert record.routing.targets.tolist() == pytest.approx([0.6])
+    assert record.section(Routing).targets.tolist() == pytest.approx([0.6])
     assert memory.gate.window[-1] == pytest.approx((error,))
     assert memory.gate.tracks["p1"].last_error == pytest.approx(error)
     assert record.counts["critic_answers_invalid"] == 1 + (says is None)
@@ -106,7 +106,7 @@ def test_the_error_is_the_distance_to_the_target_and_one_where_nothing_was_said(
 
 def test_everything_is_asked_before_anything_is_learned():
     record, _, critic, _ = stepped()
-    assert record.routing.prefix_values.tolist() == pytest.approx([0.5])
+    assert record.section(Routing).prefix_values.tolist() == pytest.approx([0.5])
     order = []
     critic = reads(SAYS)
     critic.happens = lambda: order.append(len(critic.asked))
@@ -129,14 +129,14 @@ def test_everything_is_asked_before_anything_is_learned():
 def test_a_target_is_the_mean_on_the_grid_ties_down(ends, target):
     rewards = dict(zip(("abcdah", "abcdbh"), ends, strict=True))
     record, memory, _, _ = stepped(["ah", "bh"], {}, rewards, ready=False)
-    assert record.routing.targets.tolist() == pytest.approx([target])
+    assert record.section(Routing).targets.tolist() == pytest.approx([target])
     assert memory.examples == [("p1", "abcd", pytest.approx(target), None)]
 
 
 def test_targets_may_stay_between_two_grid_values():
     rewards = {"abcdah": 0.3, "abcdbh": 0.4}
     record, *_ = stepped(["ah", "bh"], {}, rewards, ready=False, target_rounding="none")
-    assert record.routing.targets.tolist() == pytest.approx([0.35])
+    assert record.section(Routing).targets.tolist() == pytest.approx([0.35])
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_target_needs_half_of_the_group_or_as_many_as_it_is_told(
         "abcd" + line: 0.4 if n < num_valid else None for n, line in enumerate(lines)
     }
     record, memory, _, _ = stepped(lines, {}, rewards, ready=False, min_valid=least)
-    (target,) = record.routing.targets.tolist()
+    (target,) = record.section(Routing).targets.tolist()
     assert (target == pytest.approx(0.4)) if known else math.isnan(target)
     assert len(memory.examples) == known
     # Without a target there is no error either, and the visit is one all the same.

@@ -75,7 +75,7 @@ def test_a_step_equals_a_computation_by_hand():
 
 def test_it_has_no_critic_and_no_gate():
     after, record, _ = stepped()
-    assert (record.critic, record.routing) == (None, None)
+    assert (record.critic, record.section(Routing)) == (None, None)
     assert not record.valued_by_critic
     assert record.cost.num_questions == 0
     assert record.cost.critic_flops == 0

@@ -121,7 +121,7 @@ def routed_record(**changes) -> Record:
         valued_by_critic=True,
         outcome_known=judged.verified
         & ~routed.prefix_values[batch.group_index].isnan(),
-        routing=routed,
+        sections=(routed,),
     )
 
 

@@ -365,7 +365,7 @@ def test_the_last_fault_is_no_chunk_border_and_may_be_a_refills():
     fresh = replace(
         group, rollouts=group.rollouts[:1], verdicts=(Verdict(None, "still down"),)
     )
-    refilled = replace(record, routing=routing(refill=(fresh,)))
+    refilled = replace(record, sections=(routing(refill=(fresh,)),))
     assert last_fault(refilled) == "still down"
 
 

@@ -67,7 +67,7 @@ def test_rows_hold_null_where_nothing_was_asked_or_answered():
 
 
 def test_other_algorithms_have_the_rows_that_they_had():
-    record = replace(routed_record(), routing=None, reference_shown=True)
+    record = replace(routed_record(), sections=(), reference_shown=True)
     rows = list(rollout_rows(record, 1, decode))
     assert {(row["share_f"], row["reference_shown"]) for row in rows} == {(1.0, 1)}
     assert not {"ready", "audited", "boundary_value"} & rows[0].keys()

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from routed_record import NAN, STOPPED, routed_record, routing
 from test_metrics import documented_keys, family
 
+from accredit.algorithms.ac2.metrics import Routed, Routing, audited_reward
 from accredit.functional.flops import ModelShape, decode_coefficients, gpu_hours
 from accredit.records import Cost, Record, State
 from accredit.reports.alarms.alarms import warning_lines
-from accredit.reports.metrics.routing import Routed, audited_reward
 from accredit.reports.metrics.step import step_metrics
 from accredit.types import Group, StopReason, Verdict
 
@@ -170,8 +170,8 @@ def test_pitfall_7_the_audit_lane_is_unbiased(data):
         for group in range(4):
             if group == 0 or group == audited:
                 record = with_rewards(record, group, [rewards[group]] * 2)
-        assert record.routing is not None
-        found.append(audited_reward(Routed(record, record.routing)))
+        assert record.section(Routing) is not None
+        found.append(audited_reward(Routed(record, record.section(Routing))))
     assert np.mean(found) == pytest.approx(np.mean(rewards), abs=1e-9)
 
 
@@ -188,8 +188,8 @@ def test_the_audit_lane_is_unbiased_whatever_the_shares(rewards, chances):
         record = routed_record(audited=torch.arange(4) == audited, inclusion=inclusion)
         for group in (0, audited):
             record = with_rewards(record, group, [rewards[group]] * 2)
-        assert record.routing is not None
-        mean = audited_reward(Routed(record, record.routing))
+        assert record.section(Routing) is not None
+        mean = audited_reward(Routed(record, record.section(Routing)))
         assert mean is not None
         found += float(inclusion[audited]) * mean
     assert found == pytest.approx(np.mean(rewards), abs=1e-6)
@@ -277,7 +277,7 @@ def test_groups_with_a_stopped_member_are_not_equal_by_their_rewards():
         verdicts=(STOPPED, Verdict(0.0), Verdict(0.0)),
     )
     groups = (record.groups[0], third, *record.groups[2:])
-    found = step_metrics(replace(routed_record(), groups=groups, routing=None), State())
+    found = step_metrics(replace(routed_record(), groups=groups, sections=()), State())
     assert found["group/all_equal_share"] == pytest.approx(1 / 2)
 
 
@@ -369,7 +369,7 @@ def test_a_step_of_the_gate_alone_is_counted_and_nothing_else():
 
 def test_every_key_of_a_gated_step_is_documented_and_exists():
     record = routed_record()
-    plain = metrics_of(replace(record, routing=None))
+    plain = metrics_of(replace(record, sections=()))
     record = replace(record, cost=replace(record.cost, decode_flops=1.0))
     emitted = {family(key) for key in metrics_of(record, SHAPE)}
     assert emitted - {family(key) for key in plain} == documented_keys(

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from accredit.algorithms.ac2.ac2 import ac2
 from accredit.algorithms.ac2.ac2_plus import ac2_plus
+from accredit.algorithms.ac2.alarms import AC2_ALARMS
 from accredit.algorithms.cispo import cispo
 from accredit.algorithms.dapo import dapo
 from accredit.algorithms.dr_grpo import dr_grpo
@@ -20,6 +21,7 @@ from accredit.algorithms.rloo import rloo
 from accredit.algorithms.sao import sao
 from accredit.algorithms.vine import vine
 from accredit.protocols import PrefixCritic, TrainableCritic
+from accredit.records import Alarm
 from accredit.world import Algorithm
 
 Part = TypeVar("Part")
@@ -61,6 +63,15 @@ BUILDERS: dict[str, Callable[[Any, Parts], Algorithm]] = {
     ),
 }
 """Name in a recipe -> what builds it."""
+
+
+ALARMS = {"ac2": AC2_ALARMS, "ac2_plus": AC2_ALARMS}
+"""Name in a recipe -> what is asked of its metrics beside what is asked of all."""
+
+
+def alarms_of(name: str) -> tuple[Alarm, ...]:
+    """The algorithm's own alarms; none where nobody knows the name."""
+    return ALARMS.get(name, ())
 
 
 def build_algorithm(config: Any, parts: Parts) -> Algorithm:

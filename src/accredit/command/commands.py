@@ -107,7 +107,8 @@ def evaluate(
 def report(runs: Sequence[Path], overrides: Sequence[str]) -> int:
     """Writes each run's page and prints its table."""
     refuse(overrides)
-    from accredit.reports.page import write_report
+    from accredit.algorithms.build import alarms_of
+    from accredit.reports.page import named_part, write_report
     from accredit.reports.progress import final_table
     from accredit.storage.run_directory import RunDirectory
 
@@ -120,8 +121,9 @@ def report(runs: Sequence[Path], overrides: Sequence[str]) -> int:
             raise RecipeError(f"report needs the folder of a run, got {path}: {held}")
         for line in run.odd_rows():
             print(f"warning: {line}")
-        page = write_report(run)
-        console().print(final_table(run.metrics(), run.evaluations()))
+        alarms = alarms_of(str(named_part(run.recipe(), "algorithm")))
+        page = write_report(run, alarms)
+        console().print(final_table(run.metrics(), run.evaluations(), alarms))
         say(f"report: {page}")
     return DONE
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from accredit.records import Alarm
 from accredit.reports.alarms.alarms import warning_lines
 from accredit.reports.calibration.measures import FEWEST_GROUPS
 from accredit.reports.calibration.plots import prefix_figure
@@ -86,16 +87,19 @@ class Shown:
     sample: Sample
 
 
-def write_report(run: RunDirectory) -> Path:
-    """Makes the page from what the run has written so far; returns its path."""
-    page = report_page(run)
+def write_report(run: RunDirectory, alarms: Sequence[Alarm] = ()) -> Path:
+    """Makes the page from what the run has written so far; returns its path.
+
+    `alarms` are those of the run's algorithm, beside those of all.
+    """
+    page = report_page(run, alarms)
     beside = run.report.with_name(run.report.name + ".partial")
     beside.write_text(page, encoding="utf-8")
     beside.replace(run.report)
     return run.report
 
 
-def report_page(run: RunDirectory) -> str:
+def report_page(run: RunDirectory, alarms: Sequence[Alarm] = ()) -> str:
     """The whole page as text."""
     import jinja2
     from markupsafe import Markup
@@ -119,7 +123,7 @@ def report_page(run: RunDirectory) -> str:
         facts=[("run", printable(run.path.name)), *_facts(recipe, environment)],
         headline=_headline(evaluations),
         totals=totals(metrics),
-        warnings=warning_lines(metrics, evaluations),
+        warnings=warning_lines(metrics, evaluations, alarms),
         rows=summary_rows(metrics, evaluations),
         learning=_learning_charts(evaluations),
         charts=_charts(CURVES, "curve", metrics),
@@ -144,7 +148,7 @@ def report_page(run: RunDirectory) -> str:
 
 def run_title(recipe: Mapping[str, Any]) -> str:
     """`grpo on walk / hard`: the algorithm, the task and its split."""
-    algorithm, task = _named(recipe, "algorithm"), _named(recipe, "task")
+    algorithm, task = named_part(recipe, "algorithm"), named_part(recipe, "task")
     section = recipe.get("task")
     split = section.get("split") if isinstance(section, Mapping) else None
     where = " / ".join(part for part in (task, split) if isinstance(part, str))
@@ -170,7 +174,7 @@ def _facts(recipe: Row, environment: Row) -> list[tuple[str, str]]:
     machine = [*(environment.get("accelerators") or [])]
     machine += [f"{environment.get('num_cores')} × {environment.get('processor')}"]
     facts = [
-        ("model", _named(recipe, "model")),
+        ("model", named_part(recipe, "model")),
         ("seed", str(recipe.get("seed", ""))),
         ("started", str(environment.get("date", "")).replace("T", " ")[:16]),
         ("machine", ", ".join(machine) if environment.get("processor") else ""),
@@ -181,7 +185,7 @@ def _facts(recipe: Row, environment: Row) -> list[tuple[str, str]]:
     return [(name, printable(fact)) for name, fact in facts if fact]
 
 
-def _named(recipe: Mapping[str, Any], section: str) -> str:
+def named_part(recipe: Mapping[str, Any], section: str) -> str:
     """What a recipe calls a part: a plain string, or the part's name or path."""
     value = recipe.get(section, "")
     if isinstance(value, Mapping):

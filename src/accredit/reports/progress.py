@@ -24,6 +24,7 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
+from accredit.records import Alarm
 from accredit.reports.activity import FRAMES_PER_S, Activity
 from accredit.reports.alarms.alarms import Warned, warnings_of
 from accredit.reports.summary import (
@@ -219,7 +220,11 @@ def _trust(metrics: Row) -> dict[str, str]:
     return parts
 
 
-def final_table(metrics: Sequence[Row], evaluations: Sequence[Row]) -> Group:
+def final_table(
+    metrics: Sequence[Row],
+    evaluations: Sequence[Row],
+    alarms: Sequence[Alarm] = (),
+) -> Group:
     """Start against end with intervals, and what the run spent, for `console.print`."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("")
@@ -233,7 +238,8 @@ def final_table(metrics: Sequence[Row], evaluations: Sequence[Row]) -> Group:
     spent += [SEPARATOR.join(both)] if both else []
     note = "Brackets: 95% intervals. Bold: the intervals do not touch."
     lines = [Text(""), *(Text(line) for line in spent), Text(note, style="dim")]
-    return Group(table, *lines, *_last_warnings(warnings_of(metrics, evaluations)))
+    told = _last_warnings(warnings_of(metrics, evaluations, alarms))
+    return Group(table, *lines, *told)
 
 
 def _last_warnings(found: Sequence[Warned]) -> list[Text]:

@@ -6,7 +6,7 @@ One row a rollout, per-token lists aligned with `token_ids` (`values` has one mo
   values advantages value_targets new_logprobs ratios accepted
   reward shaped_reward outcome_known reason parts stop_reason policy_versions
   share_f reference_shown advantage_unit
-and where a critic may end rollouts early (`records.Routing`)
+and where a critic may end rollouts early (a section of the record)
   ready audited num_replayed prefix_value group_target
   endpoint_value boundary_value boundary_reached
 `old_logprobs`, `logprobs` and `entropies` are null where the update was skipped;
@@ -21,7 +21,6 @@ values that it was not asked for, or did not give, are null.
 Numbers are rounded to six decimals.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
@@ -154,31 +153,14 @@ def _is_number(value: object) -> bool:
 
 
 def _valuation(record: Record, group: int, row: int) -> dict[str, Any]:
-    """Who valued a rollout, and what was shown and said."""
-    routing = record.routing
-    if routing is None:
-        return {
-            "share_f": float(record.valued_by_critic),
-            "reference_shown": int(record.reference_shown),
-        }
-    values = {
-        "prefix_value": routing.prefix_values[group],
-        "group_target": routing.targets[group],
-        "endpoint_value": routing.endpoint_values[row],
-        "boundary_value": routing.boundary_values[row],
+    """Who valued a rollout, and what the algorithm has to tell of it besides."""
+    found: dict[str, Any] = {
+        "share_f": float(record.valued_by_critic),
+        "reference_shown": int(record.reference_shown),
     }
-    return {
-        "share_f": float(routing.asked[row]),
-        "reference_shown": int(routing.reference_shown[group]),
-        "ready": int(routing.ready[group]),
-        "audited": int(routing.audited[group]),
-        "num_replayed": int(routing.num_replayed[group]),
-        "boundary_reached": int(routing.boundary_reached[row]),
-    } | {key: _known(float(value)) for key, value in values.items()}
-
-
-def _known(value: float) -> float | None:
-    return None if math.isnan(value) else round(value, 6)
+    for section in record.sections:
+        found |= section.columns(group, row)
+    return found
 
 
 def _token_columns(record: Record, row: int, length: int) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """A run's hold on the world: its folder while it is new, its report, its signals."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
+from accredit.records import Alarm
 from accredit.reports.page import write_report
 from accredit.reports.progress import TrainingProgress
 from accredit.storage.run_directory import RunDirectory
@@ -40,7 +41,9 @@ def free_folder(wanted: Path) -> Path:
     return folder
 
 
-def write_report_of(run: RunDirectory, progress: TrainingProgress) -> None:
+def write_report_of(
+    run: RunDirectory, progress: TrainingProgress, alarms: Sequence[Alarm]
+) -> None:
     """The report; damage in what the run wrote long ago is told, not fatal.
 
     Raises:
@@ -48,7 +51,7 @@ def write_report_of(run: RunDirectory, progress: TrainingProgress) -> None:
     """
     run.require_in_place()
     try:
-        write_report(run)
+        write_report(run, alarms)
     except ValueError as error:
         progress.warn([f"the report is not written: {error}"])
     except OSError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from accredit.algorithms.build import alarms_of
 from accredit.critics.build import critic_line, warnings_of
 from accredit.loops.synchronous import Plan, failing, first_state, is_due, train
 from accredit.models.loading import quiet_transformers
@@ -85,7 +86,9 @@ class Session:
         """Why the newest save failed; empty where it stands."""
         known = [row for row in run.metrics() if has_counts(row)]
         self.history = known[-10 * PATIENCE :]
-        self.watch = Watch([*known, *run.evaluations()])
+        self.watch = Watch(
+            [*known, *run.evaluations()], alarms_of(self.config.algorithm.name)
+        )
 
     def evaluated(self, state: State) -> State:
         """Evaluates the policy as it is, writes it down and charges its cost."""
@@ -339,8 +342,9 @@ def carry_on(
         stack.enter_context(interruptible(session.request_stop))
         stack.enter_context(failing())
         state = train(assembly.algorithm, world, state, plan, session)
-    write_report_of(run, progress)
-    progress.console.print(final_table(run.metrics(), run.evaluations()))
+    alarms = alarms_of(config.algorithm.name)
+    write_report_of(run, progress, alarms)
+    progress.console.print(final_table(run.metrics(), run.evaluations(), alarms))
     if session.last_save_fault:
         raise RuntimeError(
             f"the last checkpoint must be written, got: {session.last_save_fault}; "

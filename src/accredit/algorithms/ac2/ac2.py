@@ -83,6 +83,7 @@ from accredit.algorithms.replay.routes import (
     within_unit,
 )
 from accredit.algorithms.replay.update import (
+    EntropyControl,
     replay_bounds,
     replay_objective,
     start_entropy,
@@ -215,6 +216,16 @@ class AC2:
         after = self.remember(
             drawn, step, values, ends, offset, policy, taught, state, world
         )
+        routing = routing_of(
+            drawn,
+            step,
+            values,
+            ends,
+            (memory.gate, after.gate),
+            references,
+            len(world.problems.prompts),
+        )
+        bounds = replay_bounds(config, offset)
         record = replace(
             step_record(
                 drawn,
@@ -228,17 +239,8 @@ class AC2:
             outcome_known=known_outcomes(config, step, values),
             valued_by_critic=True,
             counts=counters(drawn, values, taught.update, memory, after),
-            routing=routing_of(
-                drawn,
-                step,
-                values,
-                ends,
-                (memory.gate, after.gate),
-                references,
-                len(world.problems.prompts),
-            ),
-            clip_bounds=replay_bounds(config, offset),
-            start_entropy=entropy,
+            clip_bounds=bounds,
+            sections=(routing, EntropyControl(bounds[1], entropy)),
         )
         spent = step_cost(drawn, values, taught.update, world)
         spent = entropy_cost + spent + taught.cost

@@ -6,10 +6,11 @@ import torch
 
 from accredit.algorithms.ac2.endpoints import Endpoints, StepRollouts, Values
 from accredit.algorithms.ac2.memory import AC2Memory
+from accredit.algorithms.ac2.metrics import Routing
 from accredit.algorithms.replay.routes import RoutedDraw
 from accredit.algorithms.replay.update import counts_with_refill
 from accredit.critics.readiness import GateState
-from accredit.records import Cost, CriticUpdate, Routing
+from accredit.records import Cost, CriticUpdate
 from accredit.world import World, rollout_cost, valuation_cost
 
 

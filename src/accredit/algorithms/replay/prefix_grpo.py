@@ -30,6 +30,7 @@ from accredit.algorithms.replay.routes import (
     stored_rollouts,
 )
 from accredit.algorithms.replay.update import (
+    EntropyControl,
     counts_with_refill,
     replay_bounds,
     replay_objective,
@@ -116,12 +117,13 @@ class PrefixGRPO:
             publish(world)
         critic = LeaveOneOut() if config.baseline == "leave_one_out" else GroupMean()
         values = critic.values(batch, batch.rewards)
+        bounds = replay_bounds(config, offset)
         record = replace(
             step_record(drawn, batch, batch.rewards, values, credit, policy),
             counts=counts_with_refill(drawn),
             outcome_known=judged.verified,
-            clip_bounds=replay_bounds(config, offset),
-            start_entropy=entropy,
+            clip_bounds=bounds,
+            sections=(EntropyControl(bounds[1], entropy),),
         )
         after = ReplayMemory(
             memory.rollouts.added(stored_rollouts(config, drawn.refill.groups)),

@@ -1,7 +1,8 @@
 """What AC2 and Prefix GRPO share of an update: objective and entropy control."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from accredit.algorithms.parts import objective
 from accredit.algorithms.replay.routes import RoutedDraw, from_the_start
@@ -9,10 +10,12 @@ from accredit.algorithms.replay_configs import ReplayConfig
 from accredit.algorithms.step import step_counts
 from accredit.batches.collate import collate
 from accredit.functional.aggregation import AGGREGATIONS
+from accredit.functional.flops import ModelShape
 from accredit.functional.masked import masked_mean
 from accredit.functional.policy_losses import clipped_surrogate
 from accredit.protocols import Objective
-from accredit.records import Cost, Drawn
+from accredit.records import Cost, Drawn, Record, State
+from accredit.types import Group
 from accredit.world import World, forward_cost
 
 REFILL_COUNTS = ("rollouts_drawn", "rollouts_judged", "rewards_invalid")
@@ -36,6 +39,30 @@ def replay_objective(config: ReplayConfig, offset: float) -> Objective:
     )
     aggregation = AGGREGATIONS[config.aggregation]
     return replace(objective(config, loss, aggregation), shuffled=False)
+
+
+@dataclass(frozen=True)
+class EntropyControl:
+    """What moved the clip in a step, and how far: a section of its record."""
+
+    clip_high: float
+    start_entropy: float | None
+    """Mean entropy of a token of completions with an empty prefix, nats; None where
+    there was none, or nobody asked."""
+    further_groups: tuple[Group, ...] = ()
+
+    def metrics(
+        self, record: Record, state: State, shape: ModelShape | None
+    ) -> dict[str, float | None]:
+        """Both numbers."""
+        return {
+            "policy/clip_high": self.clip_high,
+            "ac2/start_entropy": self.start_entropy,
+        }
+
+    def columns(self, group: int, row: int) -> dict[str, Any]:
+        """Nothing is told of single rollouts."""
+        return {}
 
 
 def start_entropy(

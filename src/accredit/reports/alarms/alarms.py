@@ -1,6 +1,6 @@
 """What a reader of the numbers would call out: runs that look alive and learn nothing.
 
-Pure: metric rows in, sentences out. An alarm of `alarm_rules` is told once it has held
+Pure: metric rows in, sentences out. An alarm is told once it has held
 for `PATIENCE` steps in a row, or in half of the last `WINDOW` steps; once in a run.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from accredit.reports.alarms.alarm import Alarm
+from accredit.records import Alarm
 from accredit.reports.alarms.rules import ALARMS
 
 PATIENCE = 5
@@ -33,9 +33,11 @@ class Warned(NamedTuple):
 class Watch:
     """The alarms of one run; rows of steps and of evaluations come in their order."""
 
-    def __init__(self, history: Iterable[Row] = ()) -> None:
-        """Takes what `history` raises for told."""
-        self._records = [_Record(alarm) for alarm in ALARMS]
+    def __init__(
+        self, history: Iterable[Row] = (), further: Sequence[Alarm] = ()
+    ) -> None:
+        """Takes what `history` raises for told; `further` are the algorithm's own."""
+        self._records = [_Record(alarm) for alarm in (*ALARMS, *further)]
         for row in history:
             self.heard(row)
 
@@ -56,15 +58,21 @@ class Watch:
 
 
 def warnings_of(
-    metrics: Iterable[Row], evaluations: Iterable[Row] = ()
+    metrics: Iterable[Row],
+    evaluations: Iterable[Row] = (),
+    further: Sequence[Alarm] = (),
 ) -> list[Warned]:
-    """Every alarm that a run raised, each once."""
-    return Watch([*metrics, *evaluations]).told()
+    """Every alarm that a run raised, each once; `further` are the algorithm's own."""
+    return Watch([*metrics, *evaluations], further).told()
 
 
-def warning_lines(metrics: Iterable[Row], evaluations: Iterable[Row] = ()) -> list[str]:
+def warning_lines(
+    metrics: Iterable[Row],
+    evaluations: Iterable[Row] = (),
+    further: Sequence[Alarm] = (),
+) -> list[str]:
     """The same as sentences."""
-    return [warned.text for warned in warnings_of(metrics, evaluations)]
+    return [warned.text for warned in warnings_of(metrics, evaluations, further)]
 
 
 class _Span(NamedTuple):

@@ -5,7 +5,7 @@ Thresholds are also in `docs/metrics.md`.
 
 from collections.abc import Callable
 
-from accredit.reports.alarms.alarm import Alarm, strays
+from accredit.records import Alarm
 
 TRAINED = ("critic/num_skipped", "policy/num_skipped")
 """Held by steps in which a policy learns from a critic that learns: neither a group's
@@ -28,6 +28,11 @@ the rollouts that ended and not about the critic."""
 
 def _exceeds_constant(error: float, constant: float) -> bool:
     return error > constant + 0.1
+
+
+def strays(ratio: float) -> bool:
+    """Whether a mean ratio of probabilities is far from the 1 of its expectation."""
+    return not 0.8 <= ratio <= 1.25
 
 
 def _leans(bias: float) -> bool:
@@ -182,70 +187,3 @@ FRESH_ALARMS = (
     ),
 )
 """What is asked of fresh rollouts as a critic."""
-
-ROUTED_ALARMS = (
-    Alarm(
-        ("critic/explained_variance", "readiness/sampled_share"),
-        lambda explained, trusted: explained < 0.0 and trusted > 0.0,
-        "the critic's explained variance was below 0 while rollouts were stopped on "
-        "its word: a constant would predict the outcome better",
-        "lower algorithm.gate.tau_local and algorithm.gate.tau_global, set "
-        "algorithm.gate.revocable, or raise algorithm.critic.learning_rate",
-        is_loud=True,
-    ),
-    Alarm(
-        ("ac2/error_rewards", "ac2/constant_error", "readiness/sampled_share"),
-        lambda error, constant, trusted: error > constant + 0.1 and trusted > 0.0,
-        "the critic was further from the rewards than a constant, by more than 0.1, "
-        "while rollouts were stopped on its word",
-        "lower algorithm.gate.tau_local and algorithm.gate.tau_global, set "
-        "algorithm.gate.revocable, or raise algorithm.critic.learning_rate",
-        is_loud=True,
-    ),
-    Alarm(
-        ("ac2/bias_rewards",),
-        _leans,
-        "the critic's value of prefixes was off by more than 0.2 in one direction: it "
-        "lags behind the policy",
-        "raise algorithm.critic.learning_rate or algorithm.records_per_step",
-    ),
-    Alarm(
-        ("ac2/invalid_share",),
-        lambda share: share >= 0.5,
-        "half of the critic's answers or more were no number on its grid: it values "
-        "nothing, whatever it is asked",
-        "change algorithm.critic.template, or set algorithm.critic.readout "
-        "'expectation'",
-        at_once=True,
-        is_loud=True,
-    ),
-    Alarm(
-        ("ac2/invalid_share",),
-        lambda share: 0.1 < share < 0.5,
-        "more than 10% of the critic's answers were no number on its grid",
-        "change algorithm.critic.template, or set algorithm.critic.readout "
-        "'expectation'",
-    ),
-    Alarm(
-        ("ac2/left_out_share",),
-        lambda share: share > 0.1,
-        "more than 10% of the questions to the critic did not fit the model's context",
-        "shorten algorithm.critic.template, or lower sampling.max_new_tokens or "
-        "sampling.max_prompt_tokens",
-    ),
-    Alarm(
-        ("ac2/hacking_gap",),
-        lambda gap: gap > 0.2,
-        "where audited rollouts would have been stopped, the critic promised over 0.2 "
-        "more than they earned: the policy may please the critic",
-        "raise algorithm.audit_share, and set algorithm.gate.revocable",
-    ),
-    Alarm(
-        ("ac2/equal_values_share",),
-        lambda share: share > 0.7,
-        "more than 70% of the groups that were stopped got one value for all members, "
-        "so that nothing is learned from them",
-        "raise algorithm.grid_size, or set algorithm.critic.readout 'expectation'",
-    ),
-)
-"""What is asked of a critic that may end rollouts early."""

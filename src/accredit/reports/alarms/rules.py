@@ -4,11 +4,11 @@ Thresholds are also in `docs/metrics.md`, whose every healthy range has an alarm
 names the key that has it.
 """
 
-from accredit.reports.alarms.alarm import Alarm, strays
+from accredit.records import Alarm
 from accredit.reports.alarms.critic import (
     CRITIC_ALARMS,
     FRESH_ALARMS,
-    ROUTED_ALARMS,
+    strays,
 )
 
 ROUNDING = 1e-9
@@ -163,7 +163,6 @@ ALARMS = (
     *ROLLOUT_ALARMS,
     *CRITIC_ALARMS,
     *FRESH_ALARMS,
-    *ROUTED_ALARMS,
     *POLICY_ALARMS,
     *EVALUATION_ALARMS,
 )

@@ -22,8 +22,7 @@ from accredit.functional.calibration import (
     mean_absolute_error,
     separation,
 )
-from accredit.records import CriticUpdate, PolicyChange, Record
-from accredit.reports.metrics.pooled import (
+from accredit.functional.pooled import (
     SMALLEST_SPREAD,
     Tokens,
     finite_mean,
@@ -33,6 +32,7 @@ from accredit.reports.metrics.pooled import (
     share,
     varies,
 )
+from accredit.records import CriticUpdate, PolicyChange, Record
 from accredit.types import Batch
 
 Row = Mapping[str, float | int | None]
@@ -59,9 +59,7 @@ def critic_metrics(record: Record, success_at: float) -> dict[str, float | int |
     metrics["critic/unknown_share"] = share(
         int((verified & ~known).sum()), int(verified.sum())
     )
-    if record.routing is not None:
-        metrics["critic/valued_share"] = mean(record.routing.asked.double())
-    elif record.valued_by_critic:
+    if record.valued_by_critic:
         metrics["critic/valued_share"] = 1.0
     if record.change is not None:
         metrics |= _ratios(record.batch, record.change)

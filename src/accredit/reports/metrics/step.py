@@ -13,9 +13,7 @@ import torch
 
 from accredit.functional.divergences import kl_k3
 from accredit.functional.flops import ModelShape, gpu_hours
-from accredit.records import PolicyUpdate, Record, State
-from accredit.reports.metrics.critic import critic_metrics
-from accredit.reports.metrics.pooled import (
+from accredit.functional.pooled import (
     Tokens,
     finite_largest,
     finite_mean,
@@ -24,7 +22,8 @@ from accredit.reports.metrics.pooled import (
     mean,
     share,
 )
-from accredit.reports.metrics.routing import routing_metrics
+from accredit.records import PolicyUpdate, Record, State
+from accredit.reports.metrics.critic import critic_metrics
 from accredit.types import Group, StopReason
 
 Metrics = dict[str, float | int]
@@ -58,12 +57,8 @@ def step_metrics(
         bounds = record.clip_bounds or clip_bounds
         metrics |= _policy_metrics(record, record.policy, bounds)
         metrics |= _mismatch_metrics(record, record.policy, importance_cap)
-    if record.routing is not None:
-        metrics |= routing_metrics(record, record.routing, shape)
-        metrics["critic/questions"] = state.cost.num_questions
-    if record.clip_bounds is not None:
-        metrics["policy/clip_high"] = record.clip_bounds[1]
-    metrics["ac2/start_entropy"] = record.start_entropy
+    for section in record.sections:
+        metrics |= section.metrics(record, state, shape)
     metrics |= _cost_metrics(record, state)
     metrics |= {f"count/{name}": count for name, count in record.counts.items()}
     metrics |= {f"total/{name}": count for name, count in state.counters.items()}
@@ -87,11 +82,11 @@ def has_counts(row: Mapping[str, Any]) -> bool:
 
 
 def last_fault(record: Record) -> str:
-    """Why the last rollout without a verdict has none; a refill's, where it has one."""
-    refill = () if record.routing is None else record.routing.refill
+    """Why the last rollout without a verdict has none, of all groups."""
+    further = [group for section in record.sections for group in section.further_groups]
     reasons = [
         verdict.reason
-        for group in (*record.groups, *refill)
+        for group in (*record.groups, *further)
         for rollout, verdict in zip(group.rollouts, group.verdicts, strict=True)
         if verdict.reward is None and rollout.stop_reason is not StopReason.CHUNK
     ]

@@ -6,8 +6,10 @@ consistent. The pitfalls that these figures show are those of section 11 of our 
 Wen et al. 2026, arXiv:2609.39247.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,11 +17,93 @@ from torch import Tensor
 
 from accredit.functional.calibration import constant_error
 from accredit.functional.flops import ModelShape, decode_flops
-from accredit.records import Record, Routing
-from accredit.reports.metrics.pooled import SMALLEST_SPREAD, mean, share
-from accredit.types import StopReason
+from accredit.functional.pooled import SMALLEST_SPREAD, mean, share
+from accredit.records import Record, State
+from accredit.types import Group, StopReason
 
 Figures = dict[str, float | int | None]
+
+
+@dataclass(frozen=True, eq=False)
+class Routing:
+    """How a step's groups were run and valued: a section of its record.
+
+    NaN stands where nothing was asked, or the answer was not valid.
+    """
+
+    ready: Bool[Tensor, " group"]
+    """True where the critic was trusted with the group's problem."""
+    audited: Bool[Tensor, " group"]
+    """True where a ready group ran to its end all the same."""
+    num_replayed: Int[Tensor, " group"]
+    """Tokens of the replayed prefix."""
+    reference_shown: Bool[Tensor, " group"]
+    """True where the critic was shown a reference."""
+    prefix_values: Float[Tensor, " group"]
+    """The critic's value of the replayed prefix, before the step's updates."""
+    targets: Float[Tensor, " group"]
+    """What it should have said by the group's endpoints, as it is taught."""
+    asked: Bool[Tensor, " rollout"]
+    """True where a rollout was stopped, and the critic was to value its end."""
+    endpoint_values: Float[Tensor, " rollout"]
+    """The critic's value of the end of those rollouts."""
+    boundary_values: Float[Tensor, " rollout"]
+    """Of rollouts that ran on: its value where they would have been stopped."""
+    boundary_reached: Bool[Tensor, " rollout"]
+    """True where a rollout that ran on would have been stopped."""
+    inclusion: Float[Tensor, " group"]
+    """Probability of an audit, of ready groups; 1 of all that ran to their end anyway.
+    """
+    refill: tuple[Group, ...] = ()
+    """Fresh rollouts for later steps, which this step does not learn from."""
+    num_problems: int = 0
+    """In the data."""
+    num_ready: int = 0
+    """Problems that the critic is trusted with, after the step."""
+    num_flipped: int = 0
+    """Problems that it was newly trusted with."""
+    num_revoked: int = 0
+    """Problems whose trust was taken back."""
+    shift: float = 0.0
+    """Log-odds by which the critic's values were moved to those above."""
+
+    @property
+    def further_groups(self) -> tuple[Group, ...]:
+        """The refill."""
+        return self.refill
+
+    def metrics(
+        self, record: Record, state: State, shape: ModelShape | None
+    ) -> Figures:
+        """Readiness, the critic's errors, what is lost and what is saved."""
+        return {
+            **routing_metrics(record, self, shape),
+            "critic/questions": state.cost.num_questions,
+            "critic/valued_share": mean(self.asked.double()),
+        }
+
+    def columns(self, group: int, row: int) -> dict[str, Any]:
+        """Who valued a rollout, and what was shown and said."""
+        values = {
+            "prefix_value": self.prefix_values[group],
+            "group_target": self.targets[group],
+            "endpoint_value": self.endpoint_values[row],
+            "boundary_value": self.boundary_values[row],
+        }
+        return {
+            "share_f": float(self.asked[row]),
+            "reference_shown": int(self.reference_shown[group]),
+            "ready": int(self.ready[group]),
+            "audited": int(self.audited[group]),
+            "num_replayed": int(self.num_replayed[group]),
+            "boundary_reached": int(self.boundary_reached[row]),
+            **{key: known(float(value)) for key, value in values.items()},
+        }
+
+
+def known(value: float) -> float | None:
+    """Rounded to six decimals; None for NaN."""
+    return None if math.isnan(value) else round(value, 6)
 
 
 @dataclass(frozen=True, eq=False)
