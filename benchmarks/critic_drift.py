@@ -23,6 +23,7 @@ from common import RESULTS
 from headline_runs import Run
 from torch import Tensor
 
+from accredit.algorithms.ac2.metrics import Routing
 from accredit.critics.exact import ExactCritic
 from accredit.loops.synchronous import advance, first_state
 from accredit.recipe.config import recipe_from

@@ -20,6 +20,7 @@ from headline_configs import (
     Study,
 )
 
+from accredit.algorithms.ac2.metrics import Routing
 from accredit.algorithms.replay_configs import PrefixGRPOConfig
 from accredit.loops.synchronous import advance, first_state
 from accredit.recipe.config import RunConfig, recipe_from

@@ -12,6 +12,7 @@ from ac2_worlds import (
     remembering,
     spoken_world,
 )
+from accredit.algorithms.ac2.metrics import Routing
 from accredit.algorithms.replay.routes import audited_slots
 from accredit.randomness import generator
 from accredit.types import StopReason

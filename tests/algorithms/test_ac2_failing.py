@@ -17,6 +17,7 @@ from ac2_worlds import (
     spoken_world,
     texts,
 )
+from accredit.algorithms.ac2.metrics import Routing
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from ac2_worlds import (
     spoken_world,
     text_of,
 )
+from accredit.algorithms.ac2.metrics import Routing
 from accredit.algorithms.replay import routes
 from accredit.algorithms.replay_configs import GateConfig
 from accredit.critics.readiness import Track

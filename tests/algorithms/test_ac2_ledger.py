@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from ac2_worlds import chosen, one_step, reads, remembering, spoken_world
+from accredit.algorithms.ac2.metrics import Routing
 from accredit.algorithms.replay import routes
 from accredit.loops.synchronous import advance, first_state
 from accredit.storage.state_json import state_from_json, state_json

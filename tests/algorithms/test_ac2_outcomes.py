@@ -9,6 +9,7 @@ import torch
 from ac2_worlds import chosen, one_step, reads, remembering, spoken_world
 from accredit.algorithms.ac2 import ac2
 from accredit.algorithms.ac2.memory import AC2Memory
+from accredit.algorithms.ac2.metrics import Routing
 from accredit.algorithms.replay import routes
 from accredit.functional.recalibration import log_odds_ratio
 from accredit.storage.state_json import memory_from_json, memory_json

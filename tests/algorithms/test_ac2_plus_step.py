@@ -22,6 +22,7 @@ from ac2_worlds import (
     spoken_world,
     texts,
 )
+from accredit.algorithms.ac2.metrics import Routing
 from accredit.algorithms.replay import routes
 from accredit.critics.readiness import Track
 from accredit.loops.synchronous import advance

@@ -15,6 +15,7 @@ from ac2_worlds import (
     spoken_world,
     text_of,
 )
+from accredit.algorithms.ac2.metrics import Routing
 from accredit.algorithms.replay.update import replay_objective
 from accredit.learner.update import step_rows
 from worlds import algorithm, small_world, steps, weights

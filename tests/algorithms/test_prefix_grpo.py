@@ -12,8 +12,9 @@ from ac2_worlds import (
     spoken_world,
     texts,
 )
+from accredit.algorithms.ac2.metrics import Routing
 from accredit.algorithms.replay import routes
-from accredit.algorithms.replay.update import replay_objective
+from accredit.algorithms.replay.update import EntropyControl, replay_objective
 from accredit.algorithms.replay_configs import PrefixGRPOConfig
 from accredit.types import StopReason
 from worlds import prompts, small_policy, small_world
@@ -137,11 +138,11 @@ def test_a_step_says_which_clip_it_had_and_what_moves_it():
     """.28 and the offset of .08; H is of the refill, which began at the prompt."""
     _, record, memory = stepped()
     assert record.clip_bounds == pytest.approx((0.2, 0.36))
-    assert record.start_entropy == 0.0
+    assert record.section(EntropyControl).start_entropy == 0.0
     assert memory.offset == pytest.approx(0.08)
     _, record, _ = stepped(entropy_control=False)
     assert record.clip_bounds == pytest.approx((0.2, 0.28))
-    assert record.start_entropy is None
+    assert record.section(EntropyControl).start_entropy is None
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ import math
 import torch
 from synthetic_run import collated, problem_prompt
 
-from accredit.records import Cost, Credit, CriticUpdate, PolicyUpdate, Record, Routing
+from accredit.algorithms.ac2.metrics import Routing
+from accredit.records import Cost, Credit, CriticUpdate, PolicyUpdate, Record
 from accredit.types import Group, Prompt, Rollout, StopReason, Verdict
 
 NAN = math.nan

@@ -13,6 +13,7 @@ import torch
 from routed_record import routing
 from synthetic_run import collated, problem_prompt, rollout, synthetic_record
 
+from accredit.algorithms.replay.update import EntropyControl
 from accredit.records import Cost, Credit, PolicyUpdate, Record, State
 from accredit.reports.metrics.step import (
     is_timing,
@@ -117,7 +118,9 @@ def test_clip_share_is_by_the_bounds_of_the_step():
     record = small_record([1.0], [4])
     row = [math.log(r) - 1 for r in (0.79, 0.81, 1.27, 1.29)]
     record = with_policy(record, logprobs=sampled_columns(record, [row]))
-    moved = replace(record, clip_bounds=(0.2, 0.2), start_entropy=0.5)
+    moved = replace(
+        record, clip_bounds=(0.2, 0.2), sections=(EntropyControl(0.2, 0.5),)
+    )
     metrics = step_metrics(moved, State(), clip_bounds=(0.2, 0.28))
     assert metrics["policy/clip_share"] == pytest.approx(0.75)
     assert metrics["policy/clip_high"] == 0.2
@@ -390,7 +393,9 @@ def family(key: str) -> str:
 
 def test_every_key_is_documented_and_every_documented_key_exists(record):
     state = State(step=1, counters={"skipped_steps": 0})
-    moved = replace(record, clip_bounds=(0.2, 0.28), start_entropy=0.3)
+    moved = replace(
+        record, clip_bounds=(0.2, 0.28), sections=(EntropyControl(0.28, 0.3),)
+    )
     emitted = step_metrics(moved, state)
     assert {family(key) for key in emitted} == documented_keys("Every step")
 
