@@ -199,7 +199,7 @@ class ChainLessons:
 
     def question(self, draw: np.random.Generator) -> Lesson:
         """The critic's question about a partial derivation."""
-        problem, text, lesson = self.attempt(draw)
+        problem, text, lesson = self.query(draw)
         value = chain.prefix_value(problem, self.facts, text)
         budget = len(chain.solution_text(problem, problem.results)) + 1
         question = f"?{budget - len(text)}" + self.reference(problem, draw)
@@ -207,7 +207,7 @@ class ChainLessons:
 
     def review(self, draw: np.random.Generator) -> Lesson:
         """One mark a step: is the chain still true after it?"""
-        problem, text, lesson = self.attempt(draw)
+        problem, text, lesson = self.query(draw)
         lesson.user("!" + self.reference(problem, draw))
         digits = chain.read_results(problem, text) or ()
         for i in range(1, len(digits)):

@@ -237,7 +237,7 @@ class Section(Protocol):
         ...
 
 
-SectionType = TypeVar("SectionType", bound=Section)
+SectionType = TypeVar("SectionType")
 
 
 @dataclass(frozen=True, eq=False)

@@ -266,7 +266,7 @@ def test_the_reference_shown_is_the_source_s_own_else_the_bank_s_else_none(
     assert found == {None if shown is None else ids(shown)}
     assert record.section(Routing).reference_shown.tolist() == [shown is not None]
     (taught,) = critic.taught
-    assert [example.attempt.reference for example in taught] == list(found)
+    assert [example.query.reference for example in taught] == list(found)
     # The record keeps the source where it passed, whatever is shown of it.
     kept = source[1] if source is PASSED else None
     assert memory.examples == [("p1", "abcd", 0.5, kept)]
@@ -278,7 +278,7 @@ def test_a_record_gains_the_reference_that_came_after_it():
     state = remembering([FAILED], bank=BANK, examples=examples)
     _, _, _, critic = stepped(state)
     found = {
-        text_of(example.attempt.written): example.attempt.reference
+        text_of(example.query.written): example.query.reference
         for example in critic.taught[0]
     }
     assert found == {"ab": ids("gfedh"), "abc": ids("abch"), "abcd": ids("gfedh")}
@@ -287,4 +287,4 @@ def test_a_record_gains_the_reference_that_came_after_it():
 def test_a_step_teaches_by_the_bank_as_it_was():
     _, _, memory, critic = stepped(remembering([FAILED]), rewards=(1.0, 0.5))
     assert memory.bank["p1"] == "abcdah"
-    assert [example.attempt.reference for example in critic.taught[0]] == [None]
+    assert [example.query.reference for example in critic.taught[0]] == [None]

@@ -155,7 +155,7 @@ def test_several_steps_of_the_critic_share_the_records(count, sizes):
     algorithm_ = chosen(critic, grid_size=11, critic_steps=count)
     _, record, _ = one_step(algorithm_, spoken_world(lines), state)
     assert [len(part) for part in critic.taught] == sizes
-    seen = [example.attempt.written for part in critic.taught for example in part]
+    seen = [example.query.written for part in critic.taught for example in part]
     assert len(seen) == 6
     assert record.critic.losses == (0.5,) * len(sizes)
     # Their moves add up, as do their FLOPs.
@@ -171,7 +171,7 @@ def taught(state, **keys):
     world = spoken_world(lines, num_prompts=keys.pop("num_prompts", 6))
     _, record, memory = one_step(chosen(critic, grid_size=11, **keys), world, state)
     (examples,) = critic.taught
-    found = [(text_of(v.attempt.written), round(v.target, 6)) for v in examples]
+    found = [(text_of(v.query.written), round(v.target, 6)) for v in examples]
     return found, record, memory
 
 

@@ -414,7 +414,7 @@ def test_only_the_value_and_the_end_of_turn_have_loss(
     packaged: Pretrained, build: Build, examples: list[CriticExample]
 ):
     """Pitfall 1: no token of the reference, nor of the attempt."""
-    rows = build()._lesson(examples).rows
+    rows = build()._tokenized(examples).rows
     token_ids, wanted, row_weights = padded(rows)
     said = [
         packaged.tokenizer.decode(ids[where].tolist())
@@ -546,20 +546,20 @@ def test_without_room_for_the_reference_the_plain_prompt_is_taught(
     questions = critic.questions
     shown = len(questions.context(record.query, True)) + 4
     critic.model.config.max_position_embeddings = shown
-    assert critic._lesson([record]).rows[0].context == questions.context(
+    assert critic._tokenized([record]).rows[0].context == questions.context(
         record.query, True
     )
     for limit in (shown - 1, len(questions.context(plain, False)) + 4):
         critic.model.config.max_position_embeddings = limit
-        rows, num_records, num_left_out = critic._lesson([record])
+        rows, num_records, num_left_out = critic._tokenized([record])
         assert (num_records, num_left_out) == (1, 0)
         assert [row.weight for row in rows] == pytest.approx([0.5, 0.5])
         assert {row.context for row in rows} == {questions.context(plain, False)}
     update = critic.add_gradient([record])
-    assert update.losses == other.add_gradient([replace(record, attempt=plain)]).losses
+    assert update.losses == other.add_gradient([replace(record, query=plain)]).losses
     close(gradients(critic), gradients(other))
     critic.model.config.max_position_embeddings = limit - 1
-    assert critic._lesson([record]) == ([], 0, 1)
+    assert critic._tokenized([record]) == ([], 0, 1)
 
 
 def test_nothing_that_fits_is_no_update(build: Build, examples: list[CriticExample]):

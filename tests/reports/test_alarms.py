@@ -2,20 +2,23 @@
 
 import math
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 from test_metrics import documented_keys, family
 
+from accredit.algorithms.ac2.alarms import AC2_ALARMS
 from accredit.recipe.config import RunConfig, union_members
-from accredit.reports.alarms.alarms import (
-    ALARMS,
-    WINDOW,
-    Watch,
-    reads,
-    warning_lines,
-    warnings_of,
-)
+from accredit.reports.alarms import alarms
+from accredit.reports.alarms.alarms import WINDOW, reads
+from accredit.reports.alarms.rules import ALARMS as COMMON_ALARMS
+
+ALARMS = (*COMMON_ALARMS, *AC2_ALARMS)
+Watch = partial(alarms.Watch, further=AC2_ALARMS)
+warning_lines = partial(alarms.warning_lines, further=AC2_ALARMS)
+warnings_of = partial(alarms.warnings_of, further=AC2_ALARMS)
+
 
 METRICS_PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 

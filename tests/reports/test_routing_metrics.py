@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,12 +12,16 @@ from hypothesis import strategies as st
 from routed_record import NAN, STOPPED, routed_record, routing
 from test_metrics import documented_keys, family
 
+from accredit.algorithms.ac2.alarms import AC2_ALARMS
 from accredit.algorithms.ac2.metrics import Routed, Routing, audited_reward
 from accredit.functional.flops import ModelShape, decode_coefficients, gpu_hours
 from accredit.records import Cost, Record, State
-from accredit.reports.alarms.alarms import warning_lines
+from accredit.reports.alarms import alarms
 from accredit.reports.metrics.step import step_metrics
 from accredit.types import Group, StopReason, Verdict
+
+warning_lines = partial(alarms.warning_lines, further=AC2_ALARMS)
+
 
 SHAPE = ModelShape(
     num_layers=2,
