@@ -218,5 +218,5 @@ def test_a_judge_needs_what_the_policys_own_context_lets_through():
 )
 def test_a_damaged_record_of_judges_is_named(tmp_path, text):
     (tmp_path / SOURCES_FILE).write_text(text)
-    with pytest.raises(ValueError, match=r"sources\.json must say which algorithm\.tea"):
+    with pytest.raises(ValueError, match=r"sources\.json must say which alg"):
         recorded_folder("algorithm.teacher", tmp_path)
