@@ -1,6 +1,7 @@
-"""Test-wide switches: one torch thread, and where types are checked as tests run."""
+"""Test-wide switches: one torch thread; where types are checked, and pages written."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import jaxtyping
 import pytest
@@ -10,15 +11,44 @@ import torch
 torch.set_num_threads(1)
 
 
-@pytest.fixture(autouse=True)
-def type_checks(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every call's types are checked, but in tests of whole runs, which take half.
+@pytest.fixture(scope="module", autouse=True)
+def of_whole_runs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Modules of whole runs go without type checks and pages, which take most of them.
 
-    What whole runs call is called by short tests as well.
+    What they call is called by short tests as well, with the types of every call
+    checked. `whole_run(pages=True)` keeps the pages.
     """
-    if request.node.get_closest_marker("whole_run") is None:
+    marker = request.node.get_closest_marker("whole_run")
+    if marker is None:
         yield
         return
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    with pytest.MonkeyPatch.context() as patch, unchecked():
+        if not marker.kwargs.get("pages"):
+            patch.setattr("accredit.runs.run_folder.write_report", blank_page)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def of_a_whole_run(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A single test of a whole run goes without type checks."""
+    if not any(request.node.iter_markers("whole_run")):
+        yield
+        return
+    with unchecked():
+        yield
+
+
+class unchecked:
+    """No types are checked as long as the block runs."""
+
+    def __enter__(self) -> None:
+        self.before = jaxtyping.config.jaxtyping_disable
+        jaxtyping.config.update("jaxtyping_disable", True)
+
+    def __exit__(self, *_: object) -> None:
+        jaxtyping.config.update("jaxtyping_disable", self.before)
+
+
+def blank_page(run: Any, *_: object) -> None:
+    """The file alone: pages are drawn in tests of pages."""
+    run.report.write_text("a page\n")

@@ -1,11 +1,9 @@
-"""Trains a recipe and kills itself, -9, at a named place of a named step.
-
-python killed_run.py RECIPE.json {generate,update,critic,save} STEP
-"""
+"""Trains a recipe in a process that kills itself, -9, at a place of a step."""
 
 import os
 import signal
-import sys
+import warnings
+from multiprocessing import get_context
 from pathlib import Path
 
 from accredit.critics.value_head.critic import ValueHeadCritic
@@ -30,8 +28,21 @@ def die_in(owner: object, name: str, occurrence: int) -> None:
     setattr(owner, name, fatal)
 
 
-if __name__ == "__main__":
-    recipe, place, step = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+def killed_run(recipe: Path, place: str, step: int) -> int | None:
+    """The exit code of a forked child that trains and dies."""
+    with warnings.catch_warnings():
+        # Newer Pythons warn of forks beside threads; the child starts its own.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = get_context("fork").Process(target=train, args=(recipe, place, step))
+        child.start()
+    child.join(200)
+    if child.is_alive():
+        child.kill()
+    return child.exitcode
+
+
+def train(recipe: Path, place: str, step: int) -> None:
+    """Trains until it dies in `generate`, `update`, `critic` or `save`."""
     if place == "generate":
         # One evaluation precedes the first step.
         die_in(TransformersEngine, "generate", step + 1)

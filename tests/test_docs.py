@@ -21,7 +21,7 @@ from accredit.recipe.config import RunConfig, recipe_from, union_members
 from commanding import called
 from tiny_models import tiny_qwen3
 
-pytestmark = pytest.mark.whole_run
+pytestmark = pytest.mark.whole_run(pages=True)
 
 ROOT = Path(__file__).parents[1]
 WRITTEN = ["recipes.md", "algorithms.md"]

@@ -19,6 +19,8 @@ from accredit.loops.synchronous import advance, first_state
 from accredit.types import StopReason
 from worlds import algorithm, moved, small_world, weights
 
+pytestmark = pytest.mark.whole_run
+
 STORED = [("p0", "abcdefabcd", 0.2), ("p1", "bbbbbbbb", 0.0)]
 ENDLESS = "abcdefgabcdefg"
 names = pytest.mark.parametrize("name", ["prefix_grpo", "ac2", "ac2_plus"])

@@ -20,6 +20,8 @@ from worlds import (
     steps,
 )
 
+pytestmark = pytest.mark.whole_run
+
 (PROMPT,) = prompts(1)
 TOKENS = (1, 2, 3)
 

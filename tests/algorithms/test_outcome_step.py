@@ -43,6 +43,7 @@ def plain(name, **keys):
     return algorithm(name, **{"prompts_per_step": 1} | free | keys)
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("name", [n for n in ALGORITHMS if n not in REPLAYED])
 def test_p09_b128_unverified_siblings_neither_vote_nor_learn(name):
     """Cases P09, B128: the step is the one without them, whatever they say."""
@@ -113,6 +114,7 @@ def test_a_step_advances_what_a_run_counts(name):
     assert records[1].groups[0].rollouts[0].policy_versions == (version // 2,) * 2
 
 
+@pytest.mark.whole_run
 @names
 def test_b172_draws_follow_the_seed_and_repeat_with_it(name):
     """Case B172."""

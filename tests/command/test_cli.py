@@ -18,7 +18,7 @@ from accredit.storage.run_directory import RunDirectory
 from commanding import DONE, FAILED, INTERRUPTED, MISTAKE, SHORT
 from tiny_models import tiny_gpt2
 
-pytestmark = pytest.mark.whole_run
+pytestmark = pytest.mark.whole_run(pages=True)
 
 COMMANDS = [
     "train",

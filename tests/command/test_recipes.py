@@ -19,6 +19,8 @@ from accredit.recipe.config import RecipeError, load_recipe
 from commanding import DONE, MISTAKE
 from runs import small_recipe
 
+pytestmark = pytest.mark.whole_run
+
 ROOT = Path(__file__).parents[2]
 TEXTS = {name: path.read_text("utf-8") for name, path in named_recipes().items()}
 

@@ -14,6 +14,8 @@ from accredit.command.cli import main
 from accredit.screen import Guarded, console, guarded_streams, say
 from commanding import DONE, FAILED, MISTAKE, SHORT
 
+pytestmark = pytest.mark.whole_run
+
 ESCAPE = "\x1b[31mred\u202e[bold]x[/bold][/nothing]"
 
 

@@ -31,6 +31,8 @@ from accredit.storage.checkpoint import save_checkpoint
 from accredit.types import Prompt
 from tiny_models import character_tokenizer, tiny_qwen3
 
+pytestmark = pytest.mark.whole_run
+
 Policy = Callable[..., PreTrainedModel]
 TRUNKS = ["own", "shared", "lora"]
 OUTPUTS: list[dict] = [

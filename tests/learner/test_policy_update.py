@@ -26,6 +26,8 @@ from accredit.protocols import Objective
 from accredit.records import PolicyUpdate
 from accredit.types import Batch
 
+pytestmark = pytest.mark.whole_run
+
 SEVERAL = replace(GRPO, num_minibatches=2, num_epochs=2, shuffled=False)
 
 

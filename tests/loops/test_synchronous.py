@@ -10,6 +10,8 @@ from accredit.records import Cost, Credit, Drawn, Record, State
 from accredit.types import Batch
 from accredit.world import World
 
+pytestmark = pytest.mark.whole_run
+
 NO_WORLD = object.__new__(World)
 """Nobody looks at it."""
 

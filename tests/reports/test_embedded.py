@@ -14,7 +14,7 @@ from accredit.reports.environment import environment
 from accredit.reports.rollouts import rollout_rows
 from accredit.storage.run_directory import RunDirectory
 
-pytestmark = pytest.mark.whole_run
+pytestmark = pytest.mark.whole_run(pages=True)
 
 
 def unpacked(blob: str) -> dict:

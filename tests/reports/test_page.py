@@ -22,7 +22,7 @@ from accredit.reports.page import report_page, run_title, with_costs, write_repo
 from accredit.reports.rollouts import rollout_rows
 from accredit.storage.run_directory import RunDirectory
 
-pytestmark = pytest.mark.whole_run
+pytestmark = pytest.mark.whole_run(pages=True)
 
 RELIABILITY = "How far its values can be trusted"
 VOID = {"meta", "input", "br", "link", "img"}

@@ -8,6 +8,8 @@ from ac2_worlds import chosen, one_step, spoken_world
 from accredit.reports.alarms.alarms import PATIENCE
 from accredit.runs.session import Session, TooManyInvalid
 
+pytestmark = pytest.mark.whole_run
+
 
 def step(invalid, judged, drawn=100):
     """A row of a step, of as many rollouts."""

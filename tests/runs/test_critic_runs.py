@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +11,10 @@ from safetensors.torch import load_file
 from accredit.reports.metrics.step import is_timing
 from accredit.runs.session import resume_training, start_training
 from accredit.storage.checkpoint import latest_checkpoint
+from killed_run import killed_run
 from runs import small_config, small_recipe, written_files
 
 pytestmark = pytest.mark.whole_run
-
-TESTS = Path(__file__).parents[1]
 TRUNKS = ("own", "shared", "lora")
 
 
@@ -94,9 +91,7 @@ def test_a_run_killed_in_its_critic_resumes_bit_for_bit(trunk, folder, uninterru
     written = small_recipe(folder, name=name, algorithm=with_critic(trunk))
     recipe.write_text(json.dumps(written))
     # Two critic steps a step: the first one of the fourth.
-    command = [sys.executable, TESTS / "killed_run.py", recipe, "critic", "7"]
-    killed = subprocess.run(command, cwd=folder, capture_output=True, check=False)
-    assert killed.returncode == -9, killed.stderr.decode()[-2000:]
+    assert killed_run(recipe, "critic", 7) == -9
     path = folder / "runs" / name
     assert latest_checkpoint(path / "checkpoints").name == "step-000002"
     run, finished = resume_training(path, ())

@@ -14,6 +14,8 @@ from accredit.runs.prefix_critics import prompted_critic_line
 from accredit.types import CriticQuery
 from accredit.world import TimedEngine
 
+pytestmark = pytest.mark.whole_run
+
 
 def built(**critic):
     """AC2 on the packaged walk, with batches of its own."""

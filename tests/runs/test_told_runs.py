@@ -6,7 +6,7 @@ from accredit.runs import session
 from accredit.runs.session import resume_training, start_training
 from runs import small_config, written_files
 
-pytestmark = pytest.mark.whole_run
+pytestmark = pytest.mark.whole_run(pages=True)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,7 @@ def test_a_broken_critic_and_missing_rewards_are_told(folder, monkeypatch, capsy
     assert "were clipped" not in text
     assert count(text, "1 other warning of the run: see its page") == 1
     page = (run.path / "report.html").read_text("utf-8")
+    assert len(page) > 10_000
     assert page.count("leaves out samples without a reward") == 1
     # Step 1 has the best mean of what was valid, step 2 that of all.
     kept = sorted(path.name for path in run.checkpoints.iterdir())
