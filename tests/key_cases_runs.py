@@ -54,7 +54,7 @@ class Bench:
             "accredit.tasks.build.build_verifier", lambda config: LetterVerifier(reward)
         )
         self.monkeypatch.setattr(
-            "accredit.runs.run_folder.write_report", lambda run: None
+            "accredit.runs.run_folder.write_report", lambda *_: None
         )
         self.monkeypatch.setattr("accredit.runs.session.environment", dict)
         run, finished = start_training(small_config(self.folder, name=name, **changes))
