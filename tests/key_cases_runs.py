@@ -17,6 +17,7 @@ from torch import Tensor
 from accredit.engines.local.engine import TransformersEngine
 from accredit.loops.synchronous import advance, first_state
 from accredit.models.scorer import Scorer
+from accredit.recipe.config import RecipeError
 from accredit.records import Record
 from accredit.reports.evaluation import EvalResult
 from accredit.runs.assembly import Assembly, assemble
@@ -54,7 +55,7 @@ class Bench:
             "accredit.tasks.build.build_verifier", lambda config: LetterVerifier(reward)
         )
         self.monkeypatch.setattr(
-            "accredit.runs.run_folder.write_report", lambda run: None
+            "accredit.runs.run_folder.write_report", lambda *_: None
         )
         self.monkeypatch.setattr("accredit.runs.session.environment", dict)
         run, finished = start_training(small_config(self.folder, name=name, **changes))
@@ -359,7 +360,29 @@ SCORES: dict[str, tuple[object, str]] = {
     "top_k": (2, "valid"),
     "success_at": (0.4, "valid"),
 }
+PARTS = {
+    "verifier.name": "accredit.tasks.configs import TaskVerifierConfig",
+    "environment.name": "accredit.environments.configs import EnvironmentConfig",
+    "engine.kind": "accredit.recipe.config import EngineConfig",
+}
+"""Key -> what somebody's own part there is derived from."""
+
+
+def builds_another(key: str, base: str, bench: Bench) -> None:
+    """Somebody's own part is built in the place of the usual one."""
+    module = f"own_{key.partition('.')[0]}"
+    (bench.folder / f"{module}.py").write_text(
+        f"from {base} as Base\n\n"
+        "class C(Base):\n"
+        "    def build(self, *parts):\n"
+        "        raise KeyError('it is built')\n"
+    )
+    with pytest.raises(RecipeError, match="it is built"):
+        bench.assembly(**section(key, f"{module}:C"))
+
+
 CASES: dict[str, Callable[[Bench], None]] = {
+    **{k: partial(builds_another, k, base) for k, base in PARTS.items()},
     **{k: partial(changes_weights, k, *v) for k, v in WEIGHTS.items()},
     **{k: partial(changes_rollouts, k, v) for k, v in ROLLOUTS.items()},
     **{k: partial(changes_calls_only, k, *v) for k, v in MEMORY.items()},

@@ -2,6 +2,7 @@
 
 import pytest
 
+from accredit.algorithms.ac2.alarms import AC2_ALARMS
 from accredit.runs import session
 from accredit.runs.session import resume_training, start_training
 from runs import small_config, written_files
@@ -39,6 +40,7 @@ def test_a_broken_critic_and_missing_rewards_are_told(folder, monkeypatch, capsy
     monkeypatch.setattr(
         session, "step_metrics", lambda *args, **keys: honest(*args, **keys) | broken
     )
+    monkeypatch.setattr(session, "alarms_of", lambda name: AC2_ALARMS)
     changes = {
         "evaluation": {"every": 1, "samples": 1},
         "checkpoint": {"every": 1, "keep_last": 1},

@@ -22,6 +22,8 @@ class UpdateConfig(BaseConfig):
 
     prompts_per_step: Positive = 16
     """Draws this many problems at each step."""
+    group_size: Positive = 1
+    """Samples this many rollouts of each problem."""
     num_minibatches: Positive = 1
     """Divides a pass over the batch into this many optimizer steps; it must not exceed
     the batch's rollouts."""

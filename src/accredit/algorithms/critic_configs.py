@@ -56,7 +56,8 @@ class ActorCriticConfig(UpdateConfig):
 
     @model_validator(mode="after")
     def _deviations_need_siblings(self) -> "ActorCriticConfig":
-        if self.critic.deviation_floor is not None and self.group_size < 2:
+        floor = getattr(self.critic, "deviation_floor", None)
+        if floor is not None and self.group_size < 2:
             raise ValueError(
                 "algorithm.critic.deviation_floor needs siblings whose rewards deviate,"
                 f" got group_size = {self.group_size}; set algorithm.group_size"

@@ -121,7 +121,11 @@ def report(runs: Sequence[Path], overrides: Sequence[str]) -> int:
             raise RecipeError(f"report needs the folder of a run, got {path}: {held}")
         for line in run.odd_rows():
             print(f"warning: {line}")
-        alarms = alarms_of(str(named_part(run.recipe(), "algorithm")))
+        try:
+            alarms = alarms_of(str(named_part(run.recipe(), "algorithm")))
+        except RecipeError as error:
+            say(f"warning: {error}")
+            alarms = ()
         page = write_report(run, alarms)
         console().print(final_table(run.metrics(), run.evaluations(), alarms))
         say(f"report: {page}")

@@ -202,6 +202,22 @@ class Algorithms:
 
 
 @dataclass(frozen=True)
+class New:
+    """Writes an algorithm of your own to begin with: its file, a recipe, a test."""
+
+    kind: Annotated[Positional[str], shown("KIND")]
+    """What to write: algorithm."""
+    name: Annotated[Positional[str], shown("NAME")]
+    """What to call it, as a Python module is called."""
+
+    def __call__(self, overrides: Sequence[str]) -> int:
+        """Runs the command."""
+        from accredit.command.algorithms import new
+
+        return new(self.kind, self.name, overrides)
+
+
+@dataclass(frozen=True)
 class Recipes:
     """Lists the recipes that come with the library, or prints one to be copied."""
 
@@ -255,6 +271,7 @@ Command = Union[  # noqa: UP007 - tyro reads subcommands from a Union
     Annotated[Calibrate, subcommand("calibrate")],
     Annotated[Tasks, subcommand("tasks")],
     Annotated[Algorithms, subcommand("algorithms")],
+    Annotated[New, subcommand("new")],
     Annotated[Recipes, subcommand("recipes")],
     Annotated[Lab, subcommand("lab")],
     Annotated[Doctor, subcommand("doctor")],

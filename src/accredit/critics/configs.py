@@ -9,7 +9,11 @@ from accredit.recipe.base import BaseConfig, require_placeholders, require_used
 Positive = Annotated[int, Field(ge=1)]
 
 
-class ValueHeadConfig(BaseConfig):
+class CriticConfig(BaseConfig):
+    """What every critic's keys are derived from."""
+
+
+class ValueHeadConfig(CriticConfig):
     """A value head on a backbone, and how it is trained."""
 
     path: str = "policy"

@@ -4,11 +4,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from accredit.critics.configs import ValueHeadConfig
-from accredit.recipe.base import BaseConfig, require_used
+from accredit.critics.configs import CriticConfig, ValueHeadConfig
+from accredit.recipe.base import require_used
 
 
-class PromptedConfig(BaseConfig):
+class PromptedConfig(CriticConfig):
     """The policy's own weights, asked in a new user turn."""
 
     kind: Literal["prompted"] = "prompted"
@@ -79,7 +79,7 @@ class HeadConfig(ValueHeadConfig):
         return self
 
 
-class ExactConfig(BaseConfig):
+class ExactConfig(CriticConfig):
     """The ceiling, on `walk` alone: values by dynamic programming."""
 
     kind: Literal["exact"] = "exact"

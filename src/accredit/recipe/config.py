@@ -10,8 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
+from accredit.algorithms.base_configs import UpdateConfig
 from accredit.algorithms.configs import AlgorithmConfig, GRPOConfig
-from accredit.critics.configs import ValueHeadConfig
+from accredit.critics.configs import CriticConfig, ValueHeadConfig
+from accredit.environments.configs import EnvironmentConfig
 from accredit.recipe.base import BaseConfig, TemplateArguments
 from accredit.recipe.faults import choices_of as choices_of
 from accredit.recipe.faults import explained
@@ -24,8 +26,14 @@ from accredit.recipe.overrides import (
     require_plain,
     with_overrides,
 )
+from accredit.recipe.plugins import Place, plugins_of, with_plugins
 from accredit.storage.named_files import small_file
-from accredit.tasks.configs import TaskConfig, WalkConfig
+from accredit.tasks.configs import (
+    BaseTaskConfig,
+    TaskConfig,
+    TaskVerifierConfig,
+    WalkConfig,
+)
 from accredit.text import shortened
 
 Positive = Annotated[int, Field(ge=1)]
@@ -69,6 +77,10 @@ class SamplingConfig(BaseConfig):
 
 class EngineConfig(BaseConfig):
     """Who samples."""
+
+    kind: Literal["local"] = "local"
+    """Selects the engine: `local` is the model in this process; a `module:object` is
+    somebody's own."""
 
     max_batch_tokens: Positive = 131_072
     """Limits the key-value cache, in tokens; results change by rounding only."""
@@ -157,6 +169,8 @@ class RunConfig(BaseConfig):
     """Stops the run after five steps with at least this share of rewards missing."""
     model: ModelConfig = ModelConfig()
     task: TaskConfig = WalkConfig()
+    verifier: TaskVerifierConfig = TaskVerifierConfig()
+    environment: EnvironmentConfig = EnvironmentConfig()
     algorithm: AlgorithmConfig = GRPOConfig()
     sampling: SamplingConfig = SamplingConfig()
     engine: EngineConfig = EngineConfig()
@@ -235,9 +249,25 @@ class RunConfig(BaseConfig):
         return max(0, self.steps - critic_only)
 
     @property
+    def plugins(self) -> tuple[str, ...]:
+        """Somebody's own parts, `module:object` each."""
+        return plugins_of(self, PLACES)
+
+    @property
     def max_new_tokens(self) -> int:
         """Budget of a completion: the recipe's, else the task's own."""
         return self.sampling.max_new_tokens or self.task.completion_tokens
+
+
+PLACES = {
+    "algorithm": Place(("algorithm",), "name", UpdateConfig),
+    "critic": Place(("algorithm", "critic"), "kind", CriticConfig),
+    "task": Place(("task",), "name", BaseTaskConfig),
+    "verifier": Place(("verifier",), "name", TaskVerifierConfig),
+    "environment": Place(("environment",), "name", EnvironmentConfig),
+    "engine": Place(("engine",), "kind", EngineConfig),
+}
+"""Where a recipe may name somebody's own part, and what its keys are derived from."""
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
@@ -271,7 +301,8 @@ def recipe_from(content: Mapping[str, Any], source: str) -> RunConfig:
         RecipeError: what is wrong first, in one line.
     """
     require_plain(content, source)
+    model: Any = with_plugins(RunConfig, content, PLACES)
     try:
-        return RunConfig.model_validate(content)
+        return model.model_validate(content)
     except ValidationError as error:
-        raise RecipeError(f"{source}: {explained(error, RunConfig)}") from error
+        raise RecipeError(f"{source}: {explained(error, model)}") from error

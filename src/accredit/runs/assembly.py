@@ -21,8 +21,15 @@ from accredit.learner.schedules import DECAYS, Schedule
 from accredit.models.loading import Pretrained, context_tokens, load_model
 from accredit.models.optimizer import AdamWOptions
 from accredit.models.template_arguments import give_template_arguments
-from accredit.protocols import PrefixCritic, TrainableCritic
+from accredit.protocols import (
+    Engine,
+    Environment,
+    PrefixCritic,
+    TrainableCritic,
+    Verifier,
+)
 from accredit.recipe.config import RunConfig
+from accredit.recipe.plugins import built, is_plugin
 from accredit.runs.sources import build_parts, source_folders
 from accredit.tasks.build import Task, build_task
 from accredit.tasks.rendering import decoder, render_all
@@ -101,7 +108,7 @@ def assemble(
     names = frozenset(name for name, part in given.items() if part is not None)
     if folders is None:
         folders = source_folders(config)
-    task = task or build_task(config.task)
+    task = task or task_of(config)
     try:
         built = assembled(config, task, folders)
     except BaseException:
@@ -132,16 +139,7 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
     turns = Turns(decoder(loaded.tokenizer, loaded.stop_token_ids, config.task.reads))
     world = World(
         problems=ShuffledPrompts(train.prompts, config.seed),
-        environment=SingleTurn(
-            engine,
-            TimedVerifier(task.seen_by(turns), clock),
-            turns.decode,
-            max_new_tokens=config.max_new_tokens,
-            seed=config.seed,
-            max_context_tokens=context_tokens(loaded.model.config),
-            answered=task.has_answer,
-            read=turns.read,
-        ),
+        environment=environment_of(config, task, engine, turns, loaded, clock),
         engine=engine,
         learner=learner,
         sampling=Sampling(sampling.temperature, sampling.top_p, sampling.top_k),
@@ -166,6 +164,42 @@ def assembled(config: RunConfig, task: Task, folders: Mapping[str, str]) -> Asse
         decode=partial(loaded.tokenizer.decode, skip_special_tokens=False),
         read=turns.decode,
     )
+
+
+def environment_of(
+    config: RunConfig,
+    task: Task,
+    engine: Engine,
+    turns: Turns,
+    loaded: Pretrained,
+    clock: Clock,
+) -> Environment:
+    """How a rollout happens: the recipe's own environment is given the usual one."""
+    usual = SingleTurn(
+        engine,
+        TimedVerifier(task.seen_by(turns), clock),
+        turns.decode,
+        max_new_tokens=config.max_new_tokens,
+        seed=config.seed,
+        max_context_tokens=context_tokens(loaded.model.config),
+        answered=task.has_answer,
+        read=turns.read,
+    )
+    if not is_plugin(config.environment.name):
+        return usual
+    return built(config.environment, Environment, usual)
+
+
+def task_of(config: RunConfig) -> Task:
+    """The task, scored by the recipe's own verifier where it names one."""
+    task = build_task(config.task)
+    if not is_plugin(config.verifier.name):
+        return task
+    try:
+        verifier = built(config.verifier, Verifier, task)
+    finally:
+        task.verifier.close()
+    return replace(task, verifier=verifier)
 
 
 def build_learner(
@@ -226,8 +260,10 @@ def loaded_policy(config: RunConfig, device: str) -> Pretrained:
 
 def build_sampler(
     config: RunConfig, model: Any, stop_token_ids: Sequence[int], clock: Clock
-) -> TransformersEngine:
+) -> Engine:
     """The engine on the learner's own weights; it says how far it is."""
+    if is_plugin(config.engine.kind):
+        return built(config.engine, Engine, model, stop_token_ids)
     return TransformersEngine(
         model,
         stop_token_ids,

@@ -97,8 +97,13 @@ def record_parts(run: Path, assembly: Assembly) -> None:
     write_whole(run / PARTS_FILE, json.dumps(content, indent=1).encode())
 
 
-def require_same_parts(run: Path, assembly: Assembly, accept_changes: bool) -> None:
-    """Nothing, where a run goes on with the parts that it began with.
+def require_same_parts(
+    run: Path, assembly: Assembly, accept_changes: bool
+) -> list[str]:
+    """What to say of the parts of a run that goes on: whose source is another.
+
+    Parts that the recipe names may change, as they are somebody's work; parts given in
+    Python must be accepted.
 
     Raises:
         RecipeError: one is another, or its source is and nobody accepted that.
@@ -113,6 +118,8 @@ def require_same_parts(run: Path, assembly: Assembly, accept_changes: bool) -> N
             f"{file} must say who {', '.join(found)} are, got another file; restore "
             "it, or finish the run with the version of accredit that wrote it"
         )
+    said: list[str] = []
+    modules = {name.partition(":")[0] for name in assembly.config.plugins}
     for part, wanted in saved.items():
         before, now = _names(wanted), _names(found[part])
         if before != now:
@@ -121,12 +128,17 @@ def require_same_parts(run: Path, assembly: Assembly, accept_changes: bool) -> N
                 " go on from Python: accredit.resume_training(path, (), algorithm=..., "
                 "task=...) with what start_training was given"
             )
-        if wanted != found[part] and not accept_changes:
+        if wanted == found[part]:
+            continue
+        if modules and all(name.startswith(tuple(modules)) for name in now):
+            said.append(f"the {part} has another source than when the run began")
+        elif not accept_changes:
             raise RecipeError(
                 f"the {part} of this run must be as it was, got another source of "
                 f"{_spoken(now)}; restore it, start a new run, or go on all the same "
                 "with --accept-changes"
             )
+    return said
 
 
 def foreign(part: object) -> list[str]:

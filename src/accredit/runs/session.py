@@ -16,6 +16,7 @@ from accredit.critics.build import critic_line, warnings_of
 from accredit.loops.synchronous import Plan, failing, first_state, is_due, train
 from accredit.models.loading import quiet_transformers
 from accredit.recipe.config import RecipeError, RunConfig, recipe_from, with_overrides
+from accredit.recipe.plugins import told_where
 from accredit.records import Cost, Record, State
 from accredit.reports.alarms.alarms import PATIENCE, Watch
 from accredit.reports.environment import environment
@@ -291,14 +292,14 @@ def resume_training(
         with closing(
             assemble(config, folders, algorithm=algorithm, task=task)
         ) as assembly:
-            require_same_parts(run.path, assembly, accept_changes)
+            others = require_same_parts(run.path, assembly, accept_changes)
             begin = restored(assembly, run, checkpoint, accept_changes)
             record_parts(run.path, assembly)
             before = recipe_from(run.recipe(), str(path))
             num_updates = assembly.world.learner.num_updates
             changed = change_lines(before, config, begin.state.step, num_updates)
             run.rewrite_recipe(assembly.config.model_dump(mode="json"))
-            lines = [*begin.lines, *changed]
+            lines = [*others, *begin.lines, *changed]
             return run, carry_on(assembly, run, begin.state, lines)
 
 
@@ -341,6 +342,8 @@ def carry_on(
         session = Session(assembly, run, progress, trackers)
         stack.enter_context(interruptible(session.request_stop))
         stack.enter_context(failing())
+        if config.plugins:
+            stack.enter_context(told_where())
         state = train(assembly.algorithm, world, state, plan, session)
     alarms = alarms_of(config.algorithm.name)
     write_report_of(run, progress, alarms)

@@ -34,8 +34,9 @@ from accredit.models.loading import (
     model_folder,
     require_same_vocabulary,
 )
-from accredit.protocols import Engine
+from accredit.protocols import Engine, PrefixCritic, TrainableCritic
 from accredit.recipe.config import RunConfig
+from accredit.recipe.plugins import built, is_plugin
 from accredit.runs.prefix_critics import prefix_critic_of
 from accredit.storage.checkpoint import fingerprint
 from accredit.storage.files import require_plain, write_whole
@@ -175,13 +176,34 @@ def build_parts(
         budget=config.max_new_tokens,
         policy_context=context_tokens(loaded.model.config),
     )
-    critic = critic_of(config, loaded, learner, show, require_room, folders)
+    critic: Any = own_critic(config, loaded, learner)
+    head = critic_of(config, loaded, learner, show, require_room, folders)
+    prefixes = config.algorithm.asks_prefixes
     return Parts(
         max_new_tokens=config.max_new_tokens,
-        critic=critic,
-        prefix_critic=prefix_critic_of(config, loaded, learner, engine, critic),
+        critic=head if critic is None or prefixes else critic,
+        prefix_critic=(
+            critic
+            if critic is not None and prefixes
+            else prefix_critic_of(config, loaded, learner, engine, head)
+        ),
         teacher=teacher_of(config, loaded, learner, show, require_room, folders),
     )
+
+
+def own_critic(
+    config: RunConfig, loaded: Pretrained, learner: Learner
+) -> TrainableCritic | PrefixCritic | None:
+    """Somebody's own critic, where the recipe names one.
+
+    Raises:
+        RecipeError: it is not of the kind that the algorithm asks.
+    """
+    section: Any = getattr(config.algorithm, "critic", None)
+    if not is_plugin(getattr(section, "kind", None)):
+        return None
+    wanted = PrefixCritic if config.algorithm.asks_prefixes else TrainableCritic
+    return built(section, wanted, learner.model, loaded.tokenizer)
 
 
 def critic_section(

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from accredit.protocols import Verifier
+from accredit.recipe.plugins import built, is_plugin
 from accredit.tasks import chain, walk
 from accredit.tasks.configs import (
     ChainConfig,
@@ -73,6 +74,8 @@ def build_task(config: Any) -> Task:
     Raises:
         ValueError: the data are missing or malformed.
     """
+    if is_plugin(config.name):
+        return built(config, Task)
     builders = {
         "walk": walk_task,
         "chain": chain_task,

@@ -26,6 +26,13 @@ class BaseTaskConfig(BaseConfig):
         return "clean"
 
 
+class TaskVerifierConfig(BaseConfig):
+    """Who scores completions in place of the task: nobody, or somebody's own part."""
+
+    name: Literal["task"] = "task"
+    """Leaves the scoring to the task; a `module:object` takes its place."""
+
+
 class ReadConfig(BaseTaskConfig):
     """What tasks have whose completions may hold special tokens that mean something."""
 
