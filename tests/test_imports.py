@@ -17,6 +17,7 @@ FOUNDATION = {
     "protocols",
     "randomness",
     "recipe.base",
+    "recipe.plugins",
     "records",
     "screen",
     "storage",
@@ -57,8 +58,10 @@ ALLOWED: dict[str, set[str]] = {
     "reports": FOUNDATION | {"batches"},
     "loops": {"protocols", "records", "types", "world"},
     "recipe": {
+        "algorithms.base_configs",
         "algorithms.configs",
         "critics.configs",
+        "environments.configs",
         "storage.named_files",
         "tasks.configs",
         "text",

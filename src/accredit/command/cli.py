@@ -50,6 +50,7 @@ NAMES = (
     "calibrate",
     "tasks",
     "algorithms",
+    "new",
     "recipes",
     "lab",
     "doctor",

@@ -54,7 +54,8 @@ def keys_of(model: type[BaseModel], defaults: BaseModel | None = None) -> list[K
 
 def is_chooser(name: str, field: Any) -> bool:
     """Whether a key says which section stands here, and can be nothing else in it."""
-    return name in ("name", "kind") and get_origin(field.annotation) is Literal
+    is_word = name in ("name", "kind") and get_origin(field.annotation) is Literal
+    return is_word and field.description is None
 
 
 def is_section(field: Any) -> bool:

@@ -206,9 +206,9 @@ class New:
     """Writes an algorithm of your own to begin with: its file, a recipe, a test."""
 
     kind: Annotated[Positional[str], shown("KIND")]
-    """What to write: algorithm."""
+    """Says what to write: `algorithm`."""
     name: Annotated[Positional[str], shown("NAME")]
-    """What to call it, as a Python module is called."""
+    """Names it, as a Python module is named."""
 
     def __call__(self, overrides: Sequence[str]) -> int:
         """Runs the command."""
