@@ -78,7 +78,7 @@ PLUS: Settings = AC2 | {
     "algorithm.gate.window": 1,
     "algorithm.gate.require_bank": False,
     "algorithm.gate.prior_errors": 2,
-    "algorithm.border_lambda": 0.7,
+    "algorithm.boundary_lambda": 0.7,
     "algorithm.audit_half_life": 8.0,
     "algorithm.smallest_audit_share": 0.1,
     "algorithm.correction": "none",
@@ -132,7 +132,7 @@ CONFIGS: dict[str, Settings] = {
         "algorithm.gate.require_nonzero": False,
     },
     "exact_no_audit": EXACT | {"algorithm.audit_share": 0.0},
-    "exact_border_credit": EXACT | PAID_BY_BORDERS,
+    "exact_boundary_credit": EXACT | PAID_BY_BORDERS,
     "exact_plus": without(PLUS, *LEARNING, "algorithm.critic.")
     | EXACT_CRITIC
     | {"algorithm.boundary_examples": False},
@@ -164,9 +164,9 @@ CONFIGS: dict[str, Settings] = {
     "plus_no_thinning": without(PLUS, "algorithm.smallest_audit_share")
     | {"algorithm.audit_half_life": "none"},
     "plus_no_boundary_examples": PLUS | {"algorithm.boundary_examples": False},
-    "plus_border_lambda_0": PLUS | {"algorithm.border_lambda": 0.0},
-    "plus_no_border_credit": without(PLUS, "algorithm.border_lambda")
-    | {"algorithm.border_credit": False},
+    "plus_border_lambda_0": PLUS | {"algorithm.boundary_lambda": 0.0},
+    "plus_no_boundary_credit": without(PLUS, "algorithm.boundary_lambda")
+    | {"algorithm.boundary_credit": False},
     "plus_correction": PLUS | {"algorithm.correction": "doubly_robust"},
     "plus_long_chunks": PLUS | {"algorithm.chunk_signal": 1.0},
 }
@@ -238,7 +238,7 @@ STUDIES: dict[str, Study] = {
         (
             "exact_always_ready",
             "exact_no_audit",
-            "exact_border_credit",
+            "exact_boundary_credit",
             "exact_plus",
             "expectation_readout",
             "token_mean",

@@ -42,7 +42,7 @@ TERMS = {
     "refill": (NO_REFILL, "ac2_exact"),
     "audits": ("exact_no_audit", "ac2_exact"),
     "read-out": ("expectation_readout", "ac2"),
-    "pay of audits": ("exact_border_credit", "ac2_exact"),
+    "pay of audits": ("exact_boundary_credit", "ac2_exact"),
     "mean over tokens": ("ac2", "token_mean"),
 }
 """Name -> (without the term, with it)."""

@@ -71,7 +71,7 @@ AC2_CHANGES: dict[str, tuple[Keys, Keys]] = {
 }
 LASTING: Keys = {"gate.revocable": False}
 PLUS_BASES: dict[str, Keys] = {
-    "baseline": {"border_credit": False},
+    "baseline": {"boundary_credit": False},
     "grouping": LASTING,
     "ready_lambda": LASTING,
     "order": {"correction": "none", "critic.weights": "tied"},
@@ -86,8 +86,8 @@ AUDITED: Keys = {"audit_share": 1.0, "audit_half_life": None, "chunk_signal": No
 CORRECTED_TARGETS: Keys = {"correction": "doubly_robust"}
 LONG_CHUNKS: Keys = {"chunk_signal": 1.0}
 PLUS_CHANGES: dict[str, tuple[Keys, Keys]] = {
-    "border_credit": (AUDITED, {"border_credit": False}),
-    "border_lambda": (AUDITED, {"border_lambda": 0.1}),
+    "boundary_credit": (AUDITED, {"boundary_credit": False}),
+    "boundary_lambda": (AUDITED, {"boundary_lambda": 0.1}),
     "boundary_examples": ({}, {"boundary_examples": False}),
     "correction": ({}, CORRECTED_TARGETS),
     "correction_cap": (CORRECTED_TARGETS, {"correction_cap": 1.0}),

@@ -20,7 +20,7 @@ REWARDS = {"abcdefah": 1.0, "abch": 0.5, "h": 0.0}
 SAYS = {"ab": 0.5, "abcd": 0.6, "abcdef": 0.25}
 KEYS = {
     "group_size": 2,
-    "border_lambda": 0.0,
+    "boundary_lambda": 0.0,
     "boundary_examples": False,
     "correction": "none",
     "audit_half_life": None,

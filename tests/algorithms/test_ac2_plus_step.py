@@ -31,7 +31,7 @@ from accredit.types import Batch
 
 STORED = [("p1", "abcdefabcd", 0.2)]
 PLAIN: dict[str, Any] = {
-    "border_credit": False,
+    "boundary_credit": False,
     "boundary_examples": False,
     "correction": "none",
     "audit_half_life": None,
@@ -65,8 +65,8 @@ def stepped(
     critic = reads(says)
     section = {"group_size": len(lines), "audit_share": 1.0, "grid_size": 11}
     section |= PLAIN | keys
-    if section["border_credit"]:
-        section = {"border_lambda": 0.0} | section
+    if section["boundary_credit"]:
+        section = {"boundary_lambda": 0.0} | section
     if not section["audit_share"]:
         section["gate"] = {"revocable": False}
     algorithm_ = chosen(critic, "ac2_plus", **section)
@@ -106,7 +106,7 @@ def test_an_audited_rollout_is_paid_chunk_by_chunk():
 
     cd: .6 - .4 = .2    ef: .3 - .6 = -.3    ah: 1 - .3 = .7;    ch: .2 - .4 = -.2
     """
-    record, _, critic = stepped(border_credit=True)
+    record, _, critic = stepped(boundary_credit=True)
     assert by_token(record, 0) == pytest.approx([0.2, 0.2, -0.3, -0.3, 0.7, 0.7])
     assert by_token(record, 1) == pytest.approx([-0.2, -0.2])
     assert len(critic.asked[0]) == 3
@@ -124,7 +124,7 @@ def test_an_audited_rollout_is_paid_chunk_by_chunk():
     ],
 )
 def test_a_chunk_has_a_share_of_what_the_next_one_is_paid(decay, expected):
-    record, _, _ = stepped(border_credit=True, border_lambda=decay)
+    record, _, _ = stepped(boundary_credit=True, boundary_lambda=decay)
     assert by_token(record, 0)[::2] == pytest.approx(expected)
     assert by_token(record, 1) == pytest.approx([-0.2, -0.2])
 
@@ -139,20 +139,20 @@ def test_a_chunk_has_a_share_of_what_the_next_one_is_paid(decay, expected):
     ],
 )
 def test_a_border_that_was_not_valued_is_passed_over(silent, expected):
-    record, _, _ = stepped(says=SAYS | {silent: None}, border_credit=True)
+    record, _, _ = stepped(says=SAYS | {silent: None}, boundary_credit=True)
     assert by_token(record, 0) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("keys", [{"ready": False}, {"audit_share": 0.0}])
 def test_only_audited_rollouts_are_paid_by_their_borders(keys):
     says = SAYS | {"abch": 0.1}
-    record, _, _ = stepped(says=says, border_credit=True, **keys)
+    record, _, _ = stepped(says=says, boundary_credit=True, **keys)
     assert len(row_advantages(record)) == 2
 
 
 def test_a_failed_audit_is_paid_nothing_and_counts_nowhere():
     rewards = REWARDS | {"abch": None}
-    record, _, _ = stepped(rewards=rewards, border_credit=True)
+    record, _, _ = stepped(rewards=rewards, boundary_credit=True)
     # Its first value is left out of the mean: .6 - .6, .3 - .6, 1 - .3
     assert by_token(record, 0) == pytest.approx([0, 0, -0.3, -0.3, 0.7, 0.7], abs=1e-6)
     assert by_token(record, 1) == [0.0, 0.0]

@@ -322,10 +322,10 @@ class AC2PlusConfig(AC2Config):
         readout="expectation", weights="separate"
     )
     """Configures the critic, in a section of its own."""
-    border_credit: bool = True
+    boundary_credit: bool = True
     """Credits an audited rollout chunk by chunk, by the change of the critic's value
     over each, with its reward at the end."""
-    border_lambda: UnitShare = 0.7
+    boundary_lambda: UnitShare = 0.7
     """Adds this share of the next chunk's credit to a chunk's own; 1 gives each the
     reward, less V where it begins."""
     boundary_examples: bool = True
@@ -379,7 +379,7 @@ class AC2PlusConfig(AC2Config):
                 self.audit_half_life is not None,
                 "audit_half_life",
             ),
-            (("border_lambda",), self.border_credit, "border_credit = true"),
+            (("boundary_lambda",), self.boundary_credit, "boundary_credit = true"),
             (("max_chunks",), self.chunk_signal is not None, "chunk_signal"),
             (
                 ("recalibration_steps",),
@@ -388,9 +388,9 @@ class AC2PlusConfig(AC2Config):
             ),
         ):
             require_used(self, keys, used, by)
-        if self.border_credit and self.baseline != "group_mean":
+        if self.boundary_credit and self.baseline != "group_mean":
             raise ValueError(
-                "algorithm.border_credit compares first chunks with their mean, got "
+                "algorithm.boundary_credit compares first chunks with their mean, got "
                 f"baseline = {self.baseline!r}; take 'group_mean', or switch it off"
             )
         moves_first = self.order != "critic_actor" and not self.joint_loss

@@ -8,9 +8,9 @@
     recalibration    all values moved by the one log-odds ratio between what came in the
                      last steps and what was said: v' / (1 - v') = rho v / (1 - v)
     boundary_examples   a rollout that ran to its end teaches at a boundary of its own
-    border_credit    an audited rollout is paid chunk by chunk, by the changes
+    boundary_credit    an audited rollout is paid chunk by chunk, by the changes
                      V(b_1) - mean_j V(b_1)_j,  V(b_2) - V(b_1),  ...,  R - V(b_n)
-    border_lambda    each with this share of what the next one is paid: what the critic
+    boundary_lambda    each with this share of what the next one is paid: what the critic
                      does not see is blamed on more than the last chunk
     correction       the critic's targets follow the policy's first minibatch
     audit_half_life  a problem's share of audits halves with every so many of them
@@ -100,7 +100,7 @@ class SignalChunks:
 class BoundaryCredit:
     """A_i, and of audited rollouts what each chunk and the later ones changed.
 
-    delta_k = V(b_k) - V(b_{k-1}),    A_k = sum_l border_lambda^l delta_{k+l}
+    delta_k = V(b_k) - V(b_{k-1}),    A_k = sum_l boundary_lambda^l delta_{k+l}
 
     V(b_0) is the siblings' mean V(b_1), and V behind the last boundary the reward. V at
     a boundary that the critic did not value is passed over: its chunk and the next are
@@ -148,7 +148,7 @@ class BoundaryCredit:
         begin = int(step.batch.sampled[row].int().argmax())
         path = torch.tensor([start_value, *values_there], dtype=torch.float64)
         changes = path.diff()[None]
-        decays = torch.full_like(changes, self.config.border_lambda)
+        decays = torch.full_like(changes, self.config.boundary_lambda)
         paid = reverse_scan(changes, decays)[0].tolist()
         for first, end, pay in zip((begin, *ends), ends, paid, strict=False):
             advantages[first:end] = pay
@@ -281,7 +281,7 @@ def ac2_plus(config: AC2PlusConfig, critic: PrefixCritic, max_new_tokens: int) -
         paper,
         audits=FadingAudits(config),
         chunks=SignalChunks(config),
-        credit=BoundaryCredit(config) if config.border_credit else paper.credit,
+        credit=BoundaryCredit(config) if config.boundary_credit else paper.credit,
         examples=CorrectedExamples(config, plain.target_grid),
         recalibration=(
             OddsRecalibration(config.recalibration_steps)
