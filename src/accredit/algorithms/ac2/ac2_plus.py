@@ -7,11 +7,11 @@
     target_rounding  targets between two grid values, each taught by its share
     recalibration    all values moved by the one log-odds ratio between what came in the
                      last steps and what was said: v' / (1 - v') = rho v / (1 - v)
-    boundary_examples   a rollout that ran to its end teaches at a boundary of its own
-    boundary_credit    an audited rollout is paid chunk by chunk, by the changes
+    boundary_examples  a rollout that ran to its end teaches at a boundary of its own
+    boundary_credit  an audited rollout is paid chunk by chunk, by the changes
                      V(b_1) - mean_j V(b_1)_j,  V(b_2) - V(b_1),  ...,  R - V(b_n)
-    boundary_lambda    each with this share of what the next one is paid: what the critic
-                     does not see is blamed on more than the last chunk
+    boundary_lambda  each with this share of what the next one is paid: what the
+                     critic does not see is blamed on more than the last chunk
     correction       the critic's targets follow the policy's first minibatch
     audit_half_life  a problem's share of audits halves with every so many of them
     chunk_signal     chunks grow until the credit they deal is larger than the critic's
