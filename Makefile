@@ -80,7 +80,7 @@ train: setup ## run the main job: RECIPE=recipes/x.toml, ARGS="--dotted.override
 
 test: setup-dev ## run the tests: TESTS=tests/functional, WORKERS=2
 	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 \
-	  $(VENV)/bin/python -m pytest -n $(WORKERS) $(TESTS)
+	  $(VENV)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS)
 
 test-lowest: ## run some tests with the lowest versions that pyproject.toml allows
 	@if [ ! -x $(LOWEST)/bin/python ]; then \

@@ -386,6 +386,7 @@ def test_b119_a_resumed_run_samples_nothing_it_throws_away():
 
 @pytest.mark.parametrize("length", [1, 2])
 @pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.whole_run
 def test_b167_very_short_completions_have_ordinary_losses(name, length):
     """Case B167: completions of one and two tokens; the bug's loss was 1e10."""
     world = small_world(max_new_tokens=length)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -136,20 +135,16 @@ def test_what_builds_nothing_is_one_line(folder, body, told):
         start_training(config)
 
 
-def test_what_raises_in_the_middle_is_one_line_of_the_command(folder):
+def test_what_raises_in_the_middle_is_one_line_of_the_command(folder, capsys):
     source = (folder / "ranks.py").read_text()
     broken = source.replace('"""Of each rollout', 'raise KeyError("no rank")\n    """')
     (folder / "ranks.py").write_text(broken)
-    done = subprocess.run(
-        [sys.executable, "-m", "accredit.command.cli", "train", "own.toml"],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        timeout=200,
-    )
-    assert done.returncode == 1
-    assert re.search(r"ranks\.py:\d+ raised KeyError: 'no rank'", done.stderr)
-    assert "Traceback" not in done.stderr
+    with pytest.raises(SystemExit) as end:
+        main(["train", "own.toml"])
+    told = capsys.readouterr().err
+    assert end.value.code == 1
+    assert re.search(r"ranks\.py:\d+ raised KeyError: 'no rank'", told)
+    assert "Traceback" not in told
 
 
 def test_a_new_algorithm_is_written_trains_and_passes_its_own_test(
@@ -164,14 +159,10 @@ def test_a_new_algorithm_is_written_trains_and_passes_its_own_test(
         "mine.toml",
         "test_mine.py",
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import test_mine
+
+    test_mine.test_it_trains(tmp_path / "runs")
     with pytest.raises(SystemExit) as end:
         main(["new", "algorithm", "mine"])
     assert end.value.code == 2
