@@ -29,6 +29,8 @@ from accredit.loops.synchronous import advance
 from accredit.recipe.overrides import RecipeError
 from accredit.types import Batch
 
+pytestmark = pytest.mark.whole_run
+
 STORED = [("p1", "abcdefabcd", 0.2)]
 PLAIN: dict[str, Any] = {
     "boundary_credit": False,

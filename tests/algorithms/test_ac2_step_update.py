@@ -20,6 +20,8 @@ from accredit.algorithms.replay.update import replay_objective
 from accredit.learner.update import step_rows
 from worlds import algorithm, small_world, steps, weights
 
+pytestmark = pytest.mark.whole_run
+
 STORED = [("p1", "abcdefabcd", 0.2)]
 names = pytest.mark.parametrize("name", ["prefix_grpo", "ac2", "ac2_plus"])
 

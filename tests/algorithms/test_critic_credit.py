@@ -11,6 +11,8 @@ from accredit.functional import value_targets
 from accredit.recipe.config import recipe_from
 from worlds import algorithm, small_world, steps
 
+pytestmark = pytest.mark.whole_run
+
 WITH_CRITIC = ("ppo", "sao", "pact")
 AT_ONCE = {"warmup_steps": 0, "learning_rate": 3e-2}
 ONE_PASS = {"num_epochs": 1, "freeze_attention": False}

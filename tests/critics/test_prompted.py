@@ -36,6 +36,8 @@ from accredit.types import (
     StopReason,
 )
 
+pytestmark = pytest.mark.whole_run
+
 BUDGET = 60
 
 

@@ -59,7 +59,7 @@ def test_the_budget_is_the_tasks_own_unless_the_recipe_sets_one():
     [
         (
             {"stepz": 3},
-            r"stepz is not a key; did you mean steps\? \(known: algorithm, ",
+            r"stepz is not a key; did you mean steps\? \(17 are known, the likest: st",
         ),
         (
             {"learner": {"learning_rte": 1}},
