@@ -13,10 +13,10 @@ torch.set_num_threads(1)
 
 @pytest.fixture(scope="module", autouse=True)
 def of_whole_runs(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Modules of whole runs go without what takes most of them and has tests of its own.
+    """Modules of whole runs go without what takes most of them.
 
-    That is type checks, pages (`whole_run(pages=True)` keeps them), and the proofs
-    after the first updates that a model is still read rightly.
+    All of it has tests of its own: type checks, pages (`whole_run(pages=True)` keeps
+    them), and the proofs after the first updates that a model is still read rightly.
     """
     marker = request.node.get_closest_marker("whole_run")
     if marker is None:
