@@ -40,7 +40,7 @@ def test_a_broken_critic_and_missing_rewards_are_told(folder, monkeypatch, capsy
     monkeypatch.setattr(
         session, "step_metrics", lambda *args, **keys: honest(*args, **keys) | broken
     )
-    monkeypatch.setattr(session, "alarms_of", lambda name: AC2_ALARMS)
+    monkeypatch.setattr(session, "alarms_of", lambda *_: AC2_ALARMS)
     changes = {
         "evaluation": {"every": 1, "samples": 1},
         "checkpoint": {"every": 1, "keep_last": 1},

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 from accredit.algorithms.ac2.ac2 import ac2
 from accredit.algorithms.ac2.ac2_plus import ac2_plus
 from accredit.algorithms.ac2.alarms import AC2_ALARMS
-from accredit.algorithms.base_configs import UpdateConfig
 from accredit.algorithms.cispo import cispo
 from accredit.algorithms.dapo import dapo
 from accredit.algorithms.dr_grpo import dr_grpo
@@ -22,7 +21,7 @@ from accredit.algorithms.rloo import rloo
 from accredit.algorithms.sao import sao
 from accredit.algorithms.vine import vine
 from accredit.protocols import PrefixCritic, TrainableCritic
-from accredit.recipe.plugins import Place, built, config_class, is_plugin
+from accredit.recipe.plugins import built, is_plugin
 from accredit.records import Alarm
 from accredit.world import Algorithm
 
@@ -71,15 +70,12 @@ ALARMS = {"ac2": AC2_ALARMS, "ac2_plus": AC2_ALARMS}
 """Name in a recipe -> what is asked of its metrics beside what is asked of all."""
 
 
-def alarms_of(name: str) -> tuple[Alarm, ...]:
+def alarms_of(name: str, section: object) -> tuple[Alarm, ...]:
     """The algorithm's own alarms; none where nobody knows the name.
 
-    Somebody's own algorithm has them as `alarms` of its class of keys.
+    Somebody's own algorithm has them as `alarms` of its section or that one's class.
     """
-    if is_plugin(name):
-        place = Place(("algorithm",), "name", UpdateConfig)
-        return tuple(getattr(config_class(name, place), "alarms", ()))
-    return ALARMS.get(name, ())
+    return tuple(getattr(section, "alarms", ALARMS.get(name, ())))
 
 
 def build_algorithm(config: Any, parts: Parts) -> Algorithm:

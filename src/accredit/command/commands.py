@@ -108,6 +108,8 @@ def report(runs: Sequence[Path], overrides: Sequence[str]) -> int:
     """Writes each run's page and prints its table."""
     refuse(overrides)
     from accredit.algorithms.build import alarms_of
+    from accredit.recipe.config import PLACES
+    from accredit.recipe.plugins import config_class, is_plugin
     from accredit.reports.page import named_part, write_report
     from accredit.reports.progress import final_table
     from accredit.storage.run_directory import RunDirectory
@@ -122,7 +124,9 @@ def report(runs: Sequence[Path], overrides: Sequence[str]) -> int:
         for line in run.odd_rows():
             print(f"warning: {line}")
         try:
-            alarms = alarms_of(str(named_part(run.recipe(), "algorithm")))
+            name = named_part(run.recipe(), "algorithm")
+            own = config_class(name, PLACES["algorithm"]) if is_plugin(name) else None
+            alarms = alarms_of(name, own)
         except RecipeError as error:
             say(f"warning: {error}")
             alarms = ()

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, create_model
 
 from accredit.recipe.base import BaseConfig
-from accredit.recipe.faults import union_members
+from accredit.recipe.faults import choices_of
 from accredit.recipe.overrides import RecipeError
 
 PACKAGE = str(Path(__file__).parents[1])
@@ -53,7 +53,8 @@ def config_class(name: str, place: Place) -> Model:
     """
     key = ".".join((*place.path, place.chooser))
     module_name, _, attribute = name.partition(":")
-    with importable_from_here(), told_of(f"{key} = {name!r} cannot be imported"):
+    import_from_here()
+    with told_of(f"{key} = {name!r} cannot be imported"):
         module = importlib.import_module(module_name)
         found: Any = module
         for part in attribute.split("."):
@@ -120,7 +121,7 @@ def chosen_member(model: Model, key: str, section: Any) -> Model:
         return field.annotation  # type: ignore[return-value]
     tag = str(field.discriminator)
     named = section.get(tag) if isinstance(section, Mapping) else None
-    members = {m.model_fields[tag].default: m for m in union_members(field)}
+    members = choices_of(field)
     if named not in members:
         raise RecipeError(f"{key}.{tag} {named!r} is unknown (known: {list(members)})")
     return members[named]
@@ -143,19 +144,10 @@ def built(config: Any, wanted: type[Part], *parts: Any) -> Part:
     return made
 
 
-@contextmanager
-def importable_from_here() -> Iterator[None]:
-    """Modules of the current directory are found, after all others."""
-    here = os.getcwd()
-    if here in sys.path:
-        yield
-        return
-    sys.path.append(here)
-    try:
-        yield
-    finally:
-        # Whoever imports later, as a worker that unpickles nothing but names, may.
-        pass
+def import_from_here() -> None:
+    """Lets modules of the current directory be found, after all others."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def plugins_of(config: Any, places: Mapping[str, Place]) -> tuple[str, ...]:

@@ -87,9 +87,9 @@ class Session:
         """Why the newest save failed; empty where it stands."""
         known = [row for row in run.metrics() if has_counts(row)]
         self.history = known[-10 * PATIENCE :]
-        self.watch = Watch(
-            [*known, *run.evaluations()], alarms_of(self.config.algorithm.name)
-        )
+        algorithm = self.config.algorithm
+        self.alarms = alarms_of(algorithm.name, algorithm)
+        self.watch = Watch([*known, *run.evaluations()], self.alarms)
 
     def evaluated(self, state: State) -> State:
         """Evaluates the policy as it is, writes it down and charges its cost."""
@@ -345,9 +345,9 @@ def carry_on(
         if config.plugins:
             stack.enter_context(told_where())
         state = train(assembly.algorithm, world, state, plan, session)
-    alarms = alarms_of(config.algorithm.name)
-    write_report_of(run, progress, alarms)
-    progress.console.print(final_table(run.metrics(), run.evaluations(), alarms))
+    write_report_of(run, progress, session.alarms)
+    table = final_table(run.metrics(), run.evaluations(), session.alarms)
+    progress.console.print(table)
     if session.last_save_fault:
         raise RuntimeError(
             f"the last checkpoint must be written, got: {session.last_save_fault}; "

@@ -176,17 +176,18 @@ def build_parts(
         budget=config.max_new_tokens,
         policy_context=context_tokens(loaded.model.config),
     )
-    critic: Any = own_critic(config, loaded, learner)
     head = critic_of(config, loaded, learner, show, require_room, folders)
-    prefixes = config.algorithm.asks_prefixes
+    critic: Any = head
+    prefix_critic: Any = prefix_critic_of(config, loaded, learner, engine, head)
+    own = own_critic(config, loaded, learner)
+    if own is not None and config.algorithm.asks_prefixes:
+        prefix_critic = own
+    elif own is not None:
+        critic = own
     return Parts(
         max_new_tokens=config.max_new_tokens,
-        critic=head if critic is None or prefixes else critic,
-        prefix_critic=(
-            critic
-            if critic is not None and prefixes
-            else prefix_critic_of(config, loaded, learner, engine, head)
-        ),
+        critic=critic,
+        prefix_critic=prefix_critic,
         teacher=teacher_of(config, loaded, learner, show, require_room, folders),
     )
 
